@@ -1,0 +1,114 @@
+#pragma once
+
+#include <zero/core/dtype.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace zero::config {
+
+/// Block `zero_optimization` (source: docs/CONFIG.md). Fields have the names of their keys; sizes
+/// are in elements.
+struct ZeroOptimization {
+  int stage = 0;
+  bool contiguous_gradients = true;
+  bool reduce_scatter = true;
+  std::int64_t reduce_bucket_size = 500'000'000;
+  bool allgather_partitions = true;
+  std::int64_t allgather_bucket_size = 500'000'000;
+  std::optional<bool> overlap_comm;  ///< unset: true in stage 3, false in 0–2
+  std::int64_t sub_group_size = 1'000'000'000;
+  std::int64_t stage3_prefetch_bucket_size = 50'000'000;
+  std::int64_t stage3_param_persistence_threshold = 100'000;
+  std::int64_t stage3_model_persistence_threshold = INT64_MAX;
+  std::int64_t stage3_max_live_parameters = 1'000'000'000;
+  std::int64_t stage3_max_reuse_distance = 1'000'000'000;
+  bool stage3_gather_16bit_weights_on_model_save = false;
+  bool round_robin_gradients = false;
+  bool ignore_unused_parameters = true;
+};
+
+/// Block `optimizer`. `params` that the file does not give keep the defaults of PyTorch's and
+/// DeepSpeed's classes.
+struct OptimizerConfig {
+  std::string type = "AdamW";  ///< as written in the file
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+  double momentum = 0.0;
+  double dampening = 0.0;
+  bool nesterov = false;
+  bool bias_correction = true;
+  bool adam_w_mode = true;  ///< Adam: decoupled decay (AdamW) unless false
+};
+
+/// Block `fp16` (see zero::precision::LossScaler for the meaning of each).
+struct Fp16Config {
+  bool enabled = false;
+  double loss_scale = 0.0;  ///< 0 = dynamic
+  int initial_scale_power = 16;
+  std::int64_t loss_scale_window = 1000;
+  std::int64_t hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1.0;
+};
+
+/// Block `scheduler`: type and its numeric parameters, checked against the schedule's own list of
+/// names.
+struct SchedulerConfig {
+  std::string type;
+  struct Param {
+    std::string name;
+    std::vector<double> values;  ///< one, or one a parameter group; booleans are 0 and 1
+    std::string text;            ///< for parameters whose value is a word (warmup_type)
+  };
+  std::vector<Param> params;
+};
+
+/// A ds_config as the engine uses it: every value typed, checked and resolved for a world size.
+struct Config {
+  std::int64_t train_batch_size = 0;
+  std::int64_t train_micro_batch_size_per_gpu = 0;
+  std::int64_t gradient_accumulation_steps = 0;
+  double gradient_clipping = 1.0;    ///< 0 = off
+  std::int64_t steps_per_print = 0;  ///< 0 = silent
+  bool wall_clock_breakdown = false;
+  bool prescale_gradients = false;
+  double gradient_predivide_factor = 1.0;
+  std::optional<DType> communication_data_type;  ///< unset: the model's dtype
+  std::optional<DType> grad_accum_dtype;         ///< unset: the model's dtype
+  Fp16Config fp16;
+  bool bf16_enabled = false;
+  OptimizerConfig optimizer;
+  std::optional<SchedulerConfig> scheduler;
+  ZeroOptimization zero_optimization;
+
+  [[nodiscard]] DType model_dtype() const noexcept {
+    return fp16.enabled ? DType::kF16 : bf16_enabled ? DType::kBF16 : DType::kF32;
+  }
+};
+
+/// What the caller adds to a file: batch arguments of the command line and what "auto" stands for.
+struct LoadOptions {
+  int world = 1;  ///< data-parallel size: the N of the batch triple
+  std::optional<std::int64_t> train_batch_size;
+  std::optional<std::int64_t> train_micro_batch_size_per_gpu;
+  std::optional<std::int64_t> gradient_accumulation_steps;
+  std::optional<std::int64_t> hidden_size;  ///< of the model, for "auto" bucket sizes
+};
+
+/// Reads, checks and resolves a ds_config file for training.
+/// Throws ConfigError (all faults of the file in one message), InputError if the file cannot be
+/// read.
+[[nodiscard]] Config load(const std::string& path, const LoadOptions& options);
+
+/// The same for JSON text that is already in memory; `name` stands for the path in messages.
+[[nodiscard]] Config parse(const std::string& text,
+                           const std::string& name,
+                           const LoadOptions& options);
+
+}  // namespace zero::config

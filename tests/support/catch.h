@@ -1,0 +1,4 @@
+#pragma once
+
+// The one place that names Catch2's header.
+#include <catch2/catch.hpp>
