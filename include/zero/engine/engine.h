@@ -1,0 +1,147 @@
+#pragma once
+
+#include <zero/accel/arena.h>
+#include <zero/config/config.h>
+#include <zero/core/module.h>
+#include <zero/engine/launch.h>
+#include <zero/engine/plan.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zero {
+
+/// The loss of one micro-batch on this rank. A handle: the number exists once the device has
+/// computed it.
+class Loss {
+ public:
+  /// Blocks until the forward is done; rethrows its error. Fp32 mean over the micro-batch's rows,
+  /// not scaled.
+  [[nodiscard]] float value() const;
+
+ private:
+  friend class Engine;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+/// Hyper-parameters of a group of parameters; what is not set comes from the ds_config.
+struct ParameterGroup {
+  std::function<bool(const ParamInfo&)> member;  ///< the first group that takes a parameter has it
+  std::optional<double> lr;
+  std::optional<double> weight_decay;
+};
+/// A group without weight decay for biases and normalisation weights (parameters of one dimension).
+[[nodiscard]] ParameterGroup no_decay_group();
+
+/// Gives initial values of elements [begin, begin + values.size()) of a parameter; used in place of
+/// ParamInfo::init.
+using InitialValues =
+    std::function<void(const ParamInfo&, std::int64_t begin, std::span<float> values)>;
+
+struct InitializeOptions {
+  World& world;
+  Trainable& model;
+  std::string config;           ///< path of a ds_config.json
+  config::LoadOptions batch{};  ///< overrides; `world` is filled in
+  std::uint64_t seed = 1234;
+  InitialValues initial_values{};
+  std::vector<ParameterGroup> groups{};
+  std::int64_t memory_budget_bytes = 0;  ///< 0: none
+};
+
+/// What one optimizer step did.
+struct StepResult {
+  std::int64_t step = 0;   ///< global step, from 1
+  double loss = 0.0;       ///< mean over ranks and micro-steps, before the update
+  double grad_norm = 0.0;  ///< unscaled, before clipping; NaN if not finite
+  double lr = 0.0;         ///< of the first group
+  double loss_scale = 1.0;
+  bool skipped = false;
+};
+
+/// Memory of one rank: device and host together, by category.
+struct RankMemory {
+  MemoryUse device;
+  MemoryUse host;
+};
+
+/// Trains a model under ZeRO. Made by initialize(); one per rank, used by one thread. All calls are
+/// collective.
+class Engine {
+ public:
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) = delete;
+
+  /// Forward of one micro-batch, to be followed by backward. Several forwards before their
+  /// backwards: last in, first out.
+  [[nodiscard]] Loss forward(const Batch& batch);
+  /// Backward of the latest forward. InputError without a forward, twice after one, or out of
+  /// order.
+  void backward(const Loss& loss);
+  /// Updates the parameters if this micro-step ends an accumulation window, else counts it.
+  /// InputError without backward.
+  void step();
+  /// Forward only, in evaluation mode, at any time.
+  [[nodiscard]] Loss evaluate(const Batch& batch);
+  /// Runs `body` on the model in evaluation mode with parameters gathered as its events ask
+  /// (sampling, probing). `body` runs twice when a shape is new (first on nothing, to size the
+  /// memory) and must not synchronise.
+  void infer(const std::string& shape_key, const std::function<void(Execution&)>& body);
+
+  void train() noexcept { training_ = true; }
+  void eval() noexcept { training_ = false; }
+
+  [[nodiscard]] double lr() const;
+  void set_lr(double lr);
+  [[nodiscard]] double loss_scale() const;
+  /// Norm of the latest step. Blocks until it is known.
+  [[nodiscard]] double grad_norm();
+  [[nodiscard]] bool was_step_applied();
+  [[nodiscard]] bool is_gradient_accumulation_boundary() const;
+  /// Forces (or forbids) the boundary for micro-steps from now on; nullopt: count again.
+  void set_gradient_accumulation_boundary(std::optional<bool> boundary);
+  [[nodiscard]] std::int64_t global_steps() const;
+  [[nodiscard]] std::int64_t skipped_steps();
+  [[nodiscard]] std::int64_t micro_steps() const;
+
+  /// Results of finished steps, oldest first; each is given once. With `wait` those in flight too.
+  [[nodiscard]] std::vector<StepResult> take_results(bool wait);
+
+  [[nodiscard]] const config::Config& config() const;
+  [[nodiscard]] const StatePlan& plan() const;
+  /// Bytes of every rank. Collective.
+  [[nodiscard]] std::vector<RankMemory> memory_of_all_ranks();
+  [[nodiscard]] comm::Traffic traffic() const;
+
+  /// Writes all parameters as fp32 (master) safetensors with deterministic bytes. Collective; rank
+  /// 0 writes.
+  void export_weights(const std::string& path);
+  /// Copies a whole fp32 parameter to every rank. Collective. InputError for an unknown name.
+  [[nodiscard]] std::vector<float> full_fp32_parameter(std::string_view name);
+
+  /// Waits until everything enqueued so far is done; rethrows errors.
+  void synchronize();
+
+ private:
+  friend std::unique_ptr<Engine> initialize(const InitializeOptions& options);
+  struct Parts;
+  explicit Engine(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+  bool training_ = true;
+};
+
+/// Reads the config, plans, cuts the model into units, allocates and initialises this rank's share.
+/// Collective.
+[[nodiscard]] std::unique_ptr<Engine> initialize(const InitializeOptions& options);
+
+}  // namespace zero

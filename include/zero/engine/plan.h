@@ -1,0 +1,139 @@
+#pragma once
+
+#include <zero/config/config.h>
+#include <zero/core/ledger.h>
+#include <zero/core/module.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace zero {
+
+/// Alignment of every parameter in a flat buffer and of every slice, in elements, whatever the
+/// dtype.
+inline constexpr std::int64_t kAlignElems = 64;
+
+/// Where one kind of state lives.
+enum class Home : std::uint8_t { kDevice, kHost, kNvme };
+
+/// One cell of the table in docs/ARCHITECTURE.md: is this state cut over the ranks, and where does
+/// it live?
+struct Placement {
+  bool partitioned = false;
+  Home home = Home::kDevice;
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
+/// A parameter's place in its flat buffer.
+struct FlatParam {
+  std::size_t param = 0;    ///< index into StatePlan::params
+  std::int64_t offset = 0;  ///< first element in the flat buffer, a multiple of kAlignElems
+  std::int64_t elems = 0;
+};
+
+/// The parameters of one unit that share (dtype, trainable, persistent): one contiguous buffer,
+/// moved by one collective.
+struct Flat {
+  int unit = 0;
+  bool trainable = true;
+  bool persistent = false;  ///< stays gathered (stage3_param_persistence_threshold)
+  std::vector<FlatParam> params;
+  std::int64_t padded_elems =
+      0;  ///< multiple of ranks × kAlignElems; the rest after the last parameter is zero
+  std::int64_t slice_elems = 0;  ///< padded ÷ ranks; rank r owns [r · slice, (r + 1) · slice)
+
+  Placement parameters;
+  Placement gradients;
+  Placement state;          ///< master and moments
+  int gather_class = -1;    ///< slot class that holds it gathered; −1: never needs one
+  int gradient_class = -1;  ///< slot class that holds its gradient on the way to a reduction; −1:
+                            ///< accumulates in place
+};
+
+/// A block, a run of small leaves, or a parameter that several modules use: gathered and reduced as
+/// a whole.
+struct Unit {
+  std::string name;
+  bool shared = false;  ///< holds one parameter that several modules use
+  std::vector<int> flats;
+};
+
+/// Slots of one size: `count` buffers of `elems` elements in the model's dtype.
+struct SlotClass {
+  std::int64_t elems = 0;
+  int count = 0;
+};
+
+/// Elements [begin, begin + count) of each slice of a flat, reduced together with the rest of its
+/// bucket.
+struct BucketPiece {
+  int flat = 0;
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+using Bucket = std::vector<BucketPiece>;
+
+/// Planned bytes of one rank by category; every rank holds the same.
+using PlannedBytes = std::array<std::int64_t, kCategories>;
+
+/// What each rank keeps, where, and what moves when: all that the engine executes. Pure arithmetic.
+struct StatePlan {
+  int ranks = 1;
+  int stage = 0;
+  DType model_dtype = DType::kF32;
+  DType accumulation_dtype = DType::kF32;  ///< data_types.grad_accum_dtype, default: the model's
+  bool separate_master = false;            ///< false: fp32 parameters are their own master
+  int moments = 2;                         ///< fp32 states a parameter that the optimizer keeps
+  bool reduce_at_boundary =
+      false;                ///< gradients are summed locally and reduced once a step (stages 0, 1)
+  bool all_reduce = false;  ///< gradients end up whole (stage 0), else each rank keeps its slice
+  bool retain_gathered =
+      false;  ///< stage3_max_reuse_distance > 0: idle units stay until their slot is needed
+  std::int64_t prefetch_elems = 0;       ///< stage3_prefetch_bucket_size
+  std::int64_t gather_bucket_elems = 0;  ///< allgather_bucket_size
+  std::vector<ParamInfo> params;
+  std::vector<Unit> units;
+  std::vector<Flat> flats;
+  std::vector<SlotClass> gather_classes;
+  std::vector<SlotClass> gradient_classes;
+  std::vector<Bucket> buckets;  ///< launch order: reverse of declaration, shared units last
+  PlannedBytes bytes{};
+
+  /// Elements of trainable and frozen parameters, without padding.
+  [[nodiscard]] std::int64_t elems() const;
+  /// Sum of the flats' padded elements.
+  [[nodiscard]] std::int64_t padded_elems() const;
+  [[nodiscard]] std::int64_t total_bytes() const;
+};
+
+/// What a model needs for one micro-batch besides its states.
+struct ActivationProfile {
+  std::int64_t activation_bytes = 0;  ///< peak of saved activations and workspace
+  std::int64_t batch_bytes = 0;       ///< inputs and targets on the device
+};
+
+/// How many fp32 states a parameter an optimizer keeps (Adam 2, SGD with momentum 1, without 0).
+/// ConfigError if unknown.
+[[nodiscard]] int optimizer_moments(const config::OptimizerConfig& optimizer);
+
+/// Cuts the model into units and flats and decides placements, slots and buckets.
+///
+/// Layout depends on module tree, rank count and persistence only: stage and buckets never move a
+/// parameter. This is the one function that knows what a ZeRO stage is.
+[[nodiscard]] StatePlan make_plan(Module& model,
+                                  const config::Config& config,
+                                  const ActivationProfile& profile,
+                                  int ranks);
+
+/// Runs forward and backward on nothing and reports what they would take from the arena.
+[[nodiscard]] ActivationProfile profile_activations(Trainable& model,
+                                                    const Batch& batch,
+                                                    DType dtype,
+                                                    accel::Device& device);
+
+/// The plan as JSON: units, flats, placements, bytes by category (docs/FORMATS.md).
+[[nodiscard]] std::string to_json(const StatePlan& plan);
+
+}  // namespace zero
