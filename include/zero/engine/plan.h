@@ -39,14 +39,14 @@ struct Flat {
   int unit = 0;
   bool trainable = true;
   bool persistent = false;  ///< stays gathered (stage3_param_persistence_threshold)
-  std::vector<FlatParam> params;
+  std::vector<FlatParam> params{};
   std::int64_t padded_elems =
       0;  ///< multiple of ranks × kAlignElems; the rest after the last parameter is zero
   std::int64_t slice_elems = 0;  ///< padded ÷ ranks; rank r owns [r · slice, (r + 1) · slice)
 
-  Placement parameters;
-  Placement gradients;
-  Placement state;          ///< master and moments
+  Placement parameters{};
+  Placement gradients{};
+  Placement state{};        ///< master and moments
   int gather_class = -1;    ///< slot class that holds it gathered; −1: never needs one
   int gradient_class = -1;  ///< slot class that holds its gradient on the way to a reduction; −1:
                             ///< accumulates in place

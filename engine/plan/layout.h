@@ -1,0 +1,22 @@
+#pragma once
+
+#include <zero/engine/plan.h>
+
+namespace zero {
+
+/// Units and flats of a model: which parameters lie together, in which order, at which offsets.
+struct Layout {
+  std::vector<ParamInfo> params;
+  std::vector<Unit> units;
+  std::vector<Flat> flats;
+};
+
+/// `persistent(param)`: whether a parameter stays gathered. Throws InputError for duplicate names.
+[[nodiscard]] Layout make_layout(Module& model, int ranks, const std::vector<bool>& persistent);
+
+/// Rounds up to a multiple.
+[[nodiscard]] constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) noexcept {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace zero

@@ -1,0 +1,244 @@
+#include "engine/plan/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+
+namespace zero {
+namespace {
+
+using config::Config;
+
+/// One row of the table: which states are cut over the ranks in a ZeRO stage (Rajbhandari et al.
+/// 2020, figure 1).
+struct StageRow {
+  bool parameters;
+  bool gradients;
+  bool state;
+};
+constexpr std::array<StageRow, 4> kStages = {
+    {{false, false, false}, {false, false, true}, {false, true, true}, {true, true, true}}};
+
+/// Slots of a class that holds several units: one in use, one on its way.
+constexpr int kSlotsPerClass = 2;
+
+/// Parameters that stay gathered, by the two thresholds in declaration order; none where parameters
+/// are whole anyway.
+std::vector<bool> choose_persistent(Module& model, const Config& config, bool partitioned) {
+  std::vector<bool> persistent;
+  const config::ZeroOptimization& zero = config.zero_optimization;
+  std::int64_t total = 0;
+  for (const auto& parameter : parameters_of(model)) {
+    const std::int64_t elems = parameter->info.shape.elems();
+    const bool stays = partitioned && elems <= zero.stage3_param_persistence_threshold &&
+                       zero.stage3_param_persistence_threshold > 0 &&
+                       elems <= zero.stage3_model_persistence_threshold - total;
+    total += stays ? elems : 0;
+    persistent.push_back(stays);
+  }
+  return persistent;
+}
+
+void place_states(StatePlan& plan, const StageRow& row) {
+  for (Flat& flat : plan.flats) {
+    flat.parameters.partitioned = row.parameters && !flat.persistent;
+    flat.gradients.partitioned = row.gradients;
+    flat.state.partitioned = row.state;
+  }
+}
+
+/// Gives every flat that `needs` a slot a class of about its size; units of their own (shared ones)
+/// get one slot each.
+template <class Needs>
+std::vector<SlotClass> make_slot_classes(StatePlan& plan, int Flat::*member, Needs needs) {
+  std::vector<int> order;
+  for (int index = 0; index < static_cast<int>(plan.flats.size()); ++index) {
+    if (needs(plan.flats[static_cast<std::size_t>(index)])) {
+      order.push_back(index);
+    }
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return plan.flats[static_cast<std::size_t>(a)].padded_elems >
+           plan.flats[static_cast<std::size_t>(b)].padded_elems;
+  });
+  std::vector<SlotClass> classes;
+  int open = -1;  // the class that takes further flats
+  for (const int index : order) {
+    Flat& flat = plan.flats[static_cast<std::size_t>(index)];
+    const bool shared = plan.units[static_cast<std::size_t>(flat.unit)].shared;
+    const auto fits = [&] {
+      const std::int64_t size = classes[static_cast<std::size_t>(open)].elems;
+      return flat.padded_elems * 5 >= size * 4;
+    };
+    if (shared || open < 0 || !fits()) {
+      classes.push_back({.elems = flat.padded_elems, .count = 0});
+      flat.*member = static_cast<int>(classes.size()) - 1;
+      open = shared ? open : flat.*member;
+    } else {
+      flat.*member = open;
+    }
+    SlotClass& mine = classes[static_cast<std::size_t>(flat.*member)];
+    mine.count = std::min(mine.count + 1, kSlotsPerClass);
+  }
+  return classes;
+}
+
+/// Flats in the order in which backward completes them: units from last to first, shared ones at
+/// the end.
+std::vector<int> backward_order(const StatePlan& plan) {
+  std::vector<int> order;
+  for (const bool shared : {false, true}) {
+    for (auto unit = plan.units.rbegin(); unit != plan.units.rend(); ++unit) {
+      if (unit->shared == shared) {
+        std::copy_if(
+            unit->flats.begin(), unit->flats.end(), std::back_inserter(order), [&](int flat) {
+              return plan.flats[static_cast<std::size_t>(flat)].trainable;
+            });
+      }
+    }
+  }
+  return order;
+}
+
+/// Groups whole small flats up to the limit, and cuts a larger one into pieces of each slice.
+///
+/// A bucket never holds more than the largest flat (or the limit, if that is less): gradients in
+/// flight stay bounded by the model, whatever reduce_bucket_size says.
+std::vector<Bucket> make_buckets(const StatePlan& plan, std::int64_t reduce_bucket_size) {
+  std::int64_t largest = 0;
+  for (const Flat& flat : plan.flats) {
+    largest = std::max(largest, flat.trainable ? flat.padded_elems : 0);
+  }
+  const std::int64_t limit = std::max<std::int64_t>(1, std::min(reduce_bucket_size, largest));
+  std::vector<Bucket> buckets;
+  std::int64_t filled = limit;  // the first flat opens a bucket
+  for (const int index : backward_order(plan)) {
+    const Flat& flat = plan.flats[static_cast<std::size_t>(index)];
+    if (flat.padded_elems <= limit) {
+      if (filled + flat.padded_elems > limit) {
+        buckets.emplace_back();
+        filled = 0;
+      }
+      buckets.back().push_back({.flat = index, .begin = 0, .count = flat.slice_elems});
+      filled += flat.padded_elems;
+      continue;
+    }
+    const std::int64_t piece =
+        std::max(kAlignElems, limit / plan.ranks / kAlignElems * kAlignElems);
+    for (std::int64_t begin = 0; begin < flat.slice_elems; begin += piece) {
+      buckets.push_back(
+          {{.flat = index, .begin = begin, .count = std::min(piece, flat.slice_elems - begin)}});
+    }
+    filled = limit;
+  }
+  return buckets;
+}
+
+/// A bucket of several flats of one class holds as many slots: room for it and for the next one.
+void widen_gradient_classes(StatePlan& plan) {
+  std::vector<int> flats(plan.gradient_classes.size());
+  for (const Flat& flat : plan.flats) {
+    if (flat.gradient_class >= 0) {
+      ++flats[static_cast<std::size_t>(flat.gradient_class)];
+    }
+  }
+  for (const Bucket& bucket : plan.buckets) {
+    std::vector<int> held(plan.gradient_classes.size());
+    for (const BucketPiece& piece : bucket) {
+      const int slots = plan.flats[static_cast<std::size_t>(piece.flat)].gradient_class;
+      if (slots >= 0) {
+        const auto index = static_cast<std::size_t>(slots);
+        SlotClass& mine = plan.gradient_classes[index];
+        mine.count = std::max(mine.count, std::min(flats[index], kSlotsPerClass * ++held[index]));
+      }
+    }
+  }
+}
+
+std::int64_t kept(const Flat& flat, const Placement& placement) {
+  return placement.partitioned ? flat.slice_elems : flat.padded_elems;
+}
+
+void count_bytes(StatePlan& plan, const ActivationProfile& profile) {
+  const auto model_bytes = static_cast<std::int64_t>(dtype_size(plan.model_dtype));
+  const auto sum_bytes = static_cast<std::int64_t>(dtype_size(plan.accumulation_dtype));
+  const auto at = [&](Category category) -> std::int64_t& {
+    return plan.bytes.at(static_cast<std::size_t>(category));
+  };
+  for (const Flat& flat : plan.flats) {
+    at(Category::kParameters) += kept(flat, flat.parameters) * model_bytes;
+    if (flat.trainable) {
+      at(Category::kGradients) += kept(flat, flat.gradients) * sum_bytes;
+      at(Category::kMaster) += plan.separate_master ? kept(flat, flat.state) * 4 : 0;
+      at(Category::kMoments) += kept(flat, flat.state) * 4 * plan.moments;
+    }
+  }
+  for (const SlotClass& slots : plan.gather_classes) {
+    at(Category::kGathered) += slots.elems * slots.count * model_bytes;
+  }
+  for (const SlotClass& slots : plan.gradient_classes) {
+    at(Category::kBuckets) += slots.elems * slots.count * model_bytes;
+  }
+  at(Category::kActivations) = profile.activation_bytes;
+  at(Category::kOther) = profile.batch_bytes;
+}
+
+}  // namespace
+
+std::int64_t StatePlan::elems() const {
+  return std::accumulate(
+      params.begin(), params.end(), std::int64_t{0}, [](std::int64_t sum, const ParamInfo& info) {
+        return sum + info.shape.elems();
+      });
+}
+
+std::int64_t StatePlan::padded_elems() const {
+  return std::accumulate(
+      flats.begin(), flats.end(), std::int64_t{0}, [](std::int64_t sum, const Flat& flat) {
+        return sum + flat.padded_elems;
+      });
+}
+
+std::int64_t StatePlan::total_bytes() const {
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+StatePlan make_plan(Module& model,
+                    const Config& config,
+                    const ActivationProfile& profile,
+                    int ranks) {
+  const config::ZeroOptimization& zero = config.zero_optimization;
+  const StageRow& row = kStages.at(static_cast<std::size_t>(zero.stage));
+  StatePlan plan;
+  plan.ranks = ranks;
+  plan.stage = zero.stage;
+  plan.model_dtype = config.model_dtype();
+  plan.accumulation_dtype = config.grad_accum_dtype.value_or(plan.model_dtype);
+  plan.separate_master = plan.model_dtype != DType::kF32;
+  plan.moments = optimizer_moments(config.optimizer);
+  plan.reduce_at_boundary = !row.gradients;
+  plan.all_reduce = !row.state;
+  plan.retain_gathered = zero.stage3_max_reuse_distance > 0;
+  plan.prefetch_elems = zero.stage3_prefetch_bucket_size;
+  plan.gather_bucket_elems = zero.allgather_bucket_size;
+  Layout layout = make_layout(model, ranks, choose_persistent(model, config, row.parameters));
+  plan.params = std::move(layout.params);
+  plan.units = std::move(layout.units);
+  plan.flats = std::move(layout.flats);
+  place_states(plan, row);
+  plan.gather_classes = make_slot_classes(
+      plan, &Flat::gather_class, [](const Flat& flat) { return flat.parameters.partitioned; });
+  const bool other_dtype = plan.accumulation_dtype != plan.model_dtype;
+  plan.gradient_classes = make_slot_classes(plan, &Flat::gradient_class, [&](const Flat& flat) {
+    return flat.trainable && (flat.gradients.partitioned || other_dtype);
+  });
+  plan.buckets = make_buckets(plan, zero.reduce_bucket_size);
+  widen_gradient_classes(plan);
+  count_bytes(plan, profile);
+  return plan;
+}
+
+}  // namespace zero

@@ -1,0 +1,69 @@
+#pragma once
+
+#include "engine/unit/reducer.h"
+#include "engine/unit/unit_store.h"
+#include <zero/core/module_events.h>
+
+#include <unordered_map>
+#include <vector>
+
+namespace zero {
+
+/// Turns the events of a running model into gathers, releases and gradients, and gathers ahead
+/// along the trace.
+class Coordinator final : public ModuleEvents {
+ public:
+  /// A pass over the model; each kind has a trace of its own, so that evaluation does not disturb
+  /// training.
+  enum class Pass : std::uint8_t { kForward, kBackward, kEvaluation };
+
+  Coordinator(const StatePlan& plan, Module& model, UnitStore& store, Reducer& reducer);
+
+  void begin_pass(Pass pass);
+  void end_pass();
+  /// How often each parameter was used in the forward pass in work; taken by the engine for its
+  /// backward.
+  [[nodiscard]] const std::vector<int>& uses() const noexcept { return uses_; }
+
+  void before_forward(Module& module, Phase phase, accel::Stream& stream) override;
+  void after_forward(Module& module, Phase phase, accel::Stream& stream) override;
+  void before_backward(Module& module, accel::Stream& stream) override;
+  void after_backward(Module& module, accel::Stream& stream) override;
+  void gradient_ready(Parameter& parameter,
+                      TensorView gradient,
+                      GradientWrite write,
+                      accel::Stream& stream) override;
+
+ private:
+  /// What a module touches.
+  struct Binding {
+    std::vector<int> units;           ///< a block: of everything below it
+    std::vector<std::size_t> params;  ///< direct parameters
+  };
+  /// The units of a pass in the order of their first use after being partitioned.
+  struct Trace {
+    std::vector<int> units;
+    bool complete = false;
+  };
+
+  [[nodiscard]] const Binding& binding(const Module& module) const;
+  void bind_module(Module& module);
+  void use(const Binding& binding);
+  void follow_trace(int unit);
+  void prefetch_ahead();
+
+  const StatePlan& plan_;
+  UnitStore& store_;
+  Reducer& reducer_;
+  std::unordered_map<const Parameter*, std::size_t> index_of_;
+  std::unordered_map<const Module*, Binding> bindings_;
+  std::vector<int> unit_of_;  // by parameter
+  std::vector<int> uses_;     // by parameter
+  std::array<Trace, 3> traces_;
+  Pass pass_ = Pass::kForward;
+  std::size_t cursor_ = 0;  // into the trace: the next use to come
+  bool on_trace_ = false;
+  std::vector<int> visited_;  // the pass so far
+};
+
+}  // namespace zero

@@ -1,0 +1,235 @@
+#include "engine/unit/reducer.h"
+
+namespace zero {
+
+Reducer::Reducer(const StatePlan& plan, UnitStore& store, World& world, Streams streams)
+    : plan_(plan),
+      store_(store),
+      world_(world),
+      streams_(streams),
+      slots_(
+          world.device, world.context, plan.gradient_classes, plan.model_dtype, Category::kBuckets),
+      flats_(plan.flats.size()),
+      params_(plan.params.size()) {
+  for (int flat = 0; flat < static_cast<int>(plan_.flats.size()); ++flat) {
+    for (const FlatParam& place : flat_plan(flat).params) {
+      params_[place.param].flat = flat;
+      params_[place.param].place = &place;
+    }
+  }
+}
+
+void Reducer::begin_micro_step(const std::vector<int>& uses, bool boundary) {
+  reduce_now_ = boundary || !plan_.reduce_at_boundary;
+  next_bucket_ = 0;
+  for (FlatProgress& flat : flats_) {
+    flat = FlatProgress{};
+  }
+  for (const Bucket& bucket : plan_.buckets) {
+    for (const BucketPiece& piece : bucket) {
+      ++progress(piece.flat).pieces_left;
+    }
+  }
+  for (std::size_t param = 0; param < params_.size(); ++param) {
+    params_[param].uses = uses[param];
+    params_[param].contributions = 0;
+    if (uses[param] > 0) {
+      ++progress(params_[param].flat).incomplete;
+    }
+  }
+}
+
+TensorView Reducer::target(int flat) {
+  if (flat_plan(flat).gradient_class < 0) {
+    return store_.gradients(flat, {0, flat_plan(flat).padded_elems});
+  }
+  acquire_slot(flat);
+  return progress(flat).slot->buffer.view(plan_.model_dtype, Shape{flat_plan(flat).padded_elems});
+}
+
+void Reducer::acquire_slot(int flat) {
+  if (progress(flat).slot != nullptr) {
+    return;
+  }
+  int evicted = -1;
+  Slot& slot = slots_.acquire(flat_plan(flat).gradient_class, flat, evicted);
+  progress(flat).slot = &slot;
+  streams_.compute.wait(slot.free);  // write-after-read: the reduction of what was in the slot
+  // Padding must be zero: it takes part in sums and updates.
+  const TensorView whole = slot.buffer.view(plan_.model_dtype, Shape{flat_plan(flat).padded_elems});
+  std::int64_t end = 0;
+  const auto zero_up_to = [&](std::int64_t begin) {
+    if (begin > end) {
+      world_.device.zero(whole.slice(end, begin - end), streams_.compute);
+    }
+  };
+  for (const FlatParam& param : flat_plan(flat).params) {
+    zero_up_to(param.offset);
+    end = param.offset + param.elems;
+  }
+  zero_up_to(whole.elems());
+}
+
+void Reducer::bind(std::size_t param) {
+  const ParamProgress& mine = params_.at(param);
+  Parameter& parameter = store_.parameter(param);
+  if (!flat_plan(mine.flat).trainable) {
+    parameter.grad = {};
+    return;
+  }
+  parameter.grad =
+      target(mine.flat).slice(mine.place->offset, mine.place->elems).reshape(parameter.info.shape);
+  const bool in_place = flat_plan(mine.flat).gradient_class < 0;
+  parameter.grad_accumulate = (in_place ? mine.window : mine.contributions) > 0;
+}
+
+void Reducer::gradient_ready(std::size_t param, TensorView gradient, GradientWrite write) {
+  ParamProgress& mine = params_.at(param);
+  Parameter& parameter = store_.parameter(param);
+  ZERO_CHECK(parameter.grad && !progress(mine.flat).complete,
+             "gradient of " + parameter.info.name + " arrives unasked");
+  if (gradient.data != parameter.grad.data) {
+    const bool overwrite = write == GradientWrite::kWritten && !parameter.grad_accumulate;
+    world_.device.kernels().accumulate(gradient, parameter.grad, overwrite, streams_.compute);
+  }
+  ++mine.contributions;
+  ++mine.window;
+  parameter.grad_accumulate = true;
+  if (mine.contributions == mine.uses && --progress(mine.flat).incomplete == 0) {
+    complete(mine.flat);
+    launch_ready();
+  }
+}
+
+void Reducer::complete(int flat) {
+  FlatProgress& mine = progress(flat);
+  const bool last_chance = flat_plan(flat).gradient_class >= 0 || reduce_now_;
+  if (last_chance) {
+    zero_missing(flat);
+  }
+  if (mine.slot != nullptr && !flat_plan(flat).gradients.partitioned) {
+    fold_locally(flat);
+  }
+  mine.complete = true;
+}
+
+void Reducer::zero_missing(int flat) {
+  const bool in_place = flat_plan(flat).gradient_class < 0;
+  const TensorView whole = target(flat);
+  for (const FlatParam& place : flat_plan(flat).params) {
+    ParamProgress& param = params_[place.param];
+    if ((in_place ? param.window : param.contributions) == 0) {
+      world_.device.zero(whole.slice(place.offset, place.elems), streams_.compute);
+    }
+  }
+}
+
+void Reducer::fold_locally(int flat) {
+  FlatProgress& mine = progress(flat);
+  const std::int64_t elems = flat_plan(flat).padded_elems;
+  world_.device.kernels().accumulate(
+      target(flat), store_.gradients(flat, {0, elems}), micro_steps_ == 0, streams_.compute);
+  slots_.release(*mine.slot, streams_.compute.record(), true);
+  mine.slot = nullptr;
+}
+
+void Reducer::launch_ready() {
+  for (; reduce_now_ && next_bucket_ < plan_.buckets.size(); ++next_bucket_) {
+    const Bucket& bucket = plan_.buckets[next_bucket_];
+    for (const BucketPiece& piece : bucket) {
+      if (!progress(piece.flat).complete && progress(piece.flat).incomplete == 0) {
+        complete(piece.flat);  // used by nobody in this micro-step
+      }
+      if (!progress(piece.flat).complete) {
+        return;
+      }
+    }
+    launch(bucket);
+  }
+}
+
+void Reducer::launch(const Bucket& bucket) {
+  std::vector<comm::SlicedView> slices;
+  std::vector<TensorView> pieces;
+  for (const BucketPiece& piece : bucket) {
+    const Flat& flat = flat_plan(piece.flat);
+    const TensorView whole = flat.gradients.partitioned
+                                 ? target(piece.flat)
+                                 : store_.gradients(piece.flat, {0, flat.padded_elems});
+    slices.push_back({whole, piece.begin, piece.count});
+    for (int rank = 0; plan_.all_reduce && rank < plan_.ranks; ++rank) {
+      pieces.push_back(whole.slice(rank * flat.slice_elems + piece.begin, piece.count));
+    }
+  }
+  streams_.comm.wait(streams_.compute.record());  // read-after-write: backward's last contribution
+  const accel::Event reduced =
+      plan_.all_reduce
+          ? world_.group.all_reduce_in_place(pieces, comm::ReduceOp::kMean, streams_.comm)
+          : world_.group.reduce_scatter_in_place(slices, comm::ReduceOp::kMean, streams_.comm);
+  land(bucket, reduced);
+}
+
+void Reducer::land(const Bucket& bucket, const accel::Event& reduced) {
+  for (const BucketPiece& piece : bucket) {
+    const Flat& flat = flat_plan(piece.flat);
+    if (flat.gradients.partitioned) {
+      const std::int64_t begin = store_.own_slice(piece.flat).begin + piece.begin;
+      world_.device.kernels().accumulate(target(piece.flat).slice(begin, piece.count),
+                                         store_.gradients(piece.flat, {begin, piece.count}),
+                                         micro_steps_ == 0,
+                                         streams_.comm);
+    }
+  }
+  const accel::Event landed = plan_.reduce_at_boundary ? reduced : streams_.comm.record();
+  for (const BucketPiece& piece : bucket) {
+    FlatProgress& mine = progress(piece.flat);
+    if (--mine.pieces_left == 0) {
+      mine.reduced = landed;
+      if (mine.slot != nullptr) {
+        slots_.release(*mine.slot, landed, true);
+        mine.slot = nullptr;
+      }
+    }
+  }
+}
+
+void Reducer::finish_micro_step() {
+  for (int flat = 0; flat < static_cast<int>(flats_.size()); ++flat) {
+    if (flat_plan(flat).trainable && !progress(flat).complete) {
+      progress(flat).incomplete = 0;  // what a forward promised and backward did not send is zero
+      if (!reduce_now_) {
+        complete(flat);
+      }
+    }
+  }
+  launch_ready();  // completes the rest in launch order, so that no more slots are held than
+                   // planned
+  ZERO_CHECK(!reduce_now_ || next_bucket_ == plan_.buckets.size(), "a bucket was left behind");
+  ++micro_steps_;
+}
+
+void Reducer::finish_window(accel::Stream& stream) {
+  if (plan_.reduce_at_boundary && next_bucket_ == 0 && !plan_.buckets.empty()) {
+    // The boundary was decided after backward: reduce the local sums now.
+    reduce_now_ = true;
+    for (int flat = 0; flat < static_cast<int>(flats_.size()); ++flat) {
+      if (flat_plan(flat).trainable && flat_plan(flat).gradient_class < 0) {
+        zero_missing(flat);
+      }
+    }
+    launch_ready();
+  }
+  for (const FlatProgress& flat : flats_) {
+    stream.wait(flat.reduced);  // read-after-write: the sums at their home
+  }
+}
+
+void Reducer::begin_window() {
+  micro_steps_ = 0;
+  next_bucket_ = 0;
+  for (ParamProgress& param : params_) {
+    param.window = 0;
+  }
+}
+
+}  // namespace zero

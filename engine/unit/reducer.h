@@ -1,0 +1,86 @@
+#pragma once
+
+#include "engine/unit/unit_store.h"
+#include <zero/core/module_events.h>
+
+#include <vector>
+
+namespace zero {
+
+/// Collects gradients, sends them off in buckets as backward completes them, and keeps the sums
+/// where the plan says.
+///
+/// A window is one accumulation window (A micro-steps up to a boundary). Buckets launch strictly in
+/// plan order on every rank; a complete one waits for its predecessors, and what got no gradient
+/// counts as zero. Thread: the engine's.
+class Reducer {
+ public:
+  Reducer(const StatePlan& plan, UnitStore& store, World& world, Streams streams);
+
+  /// Starts a micro-step. `uses[p]`: how often parameter p was used in the forward that goes back
+  /// now. `boundary`: the window ends with this micro-step, so local sums are reduced as they
+  /// complete.
+  void begin_micro_step(const std::vector<int>& uses, bool boundary);
+  /// Binds parameter.grad and grad_accumulate, so that its module can write there on the compute
+  /// stream.
+  void bind(std::size_t param);
+  /// One contribution to the gradient of `param` has been enqueued. After the last one its unit may
+  /// go.
+  void gradient_ready(std::size_t param, TensorView gradient, GradientWrite write);
+  /// Completes what is missing with zeros and launches the rest. Leaves nothing waiting for a
+  /// predecessor.
+  void finish_micro_step();
+  /// Makes sure that everything in the window is reduced and that `stream` sees it.
+  void finish_window(accel::Stream& stream);
+  /// The sums have been consumed on the compute stream: the next contribution overwrites them.
+  void begin_window();
+  /// Whether the window's local sums have been reduced already: no further micro-step may be added
+  /// to them.
+  [[nodiscard]] bool reduced() const noexcept {
+    return plan_.reduce_at_boundary && next_bucket_ == plan_.buckets.size();
+  }
+  [[nodiscard]] int micro_steps() const noexcept { return micro_steps_; }
+
+ private:
+  struct FlatProgress {
+    int incomplete = 0;     ///< parameters still to come in this micro-step
+    bool complete = false;  ///< everything that will come has been enqueued
+    int pieces_left = 0;    ///< buckets to launch until the slot is free
+    Slot* slot = nullptr;   ///< gradient on its way; nullptr where it accumulates in place
+    accel::Event reduced;   ///< the sum is at its home
+  };
+  struct ParamProgress {
+    int flat = -1;
+    const FlatParam* place = nullptr;
+    int uses = 0;           ///< of this micro-step
+    int contributions = 0;  ///< of this micro-step
+    int window = 0;         ///< of the whole window
+  };
+
+  [[nodiscard]] const Flat& flat_plan(int flat) const {
+    return plan_.flats[static_cast<std::size_t>(flat)];
+  }
+  [[nodiscard]] FlatProgress& progress(int flat) { return flats_[static_cast<std::size_t>(flat)]; }
+  /// Where this micro-step's contributions go: the slot, or the local sum itself.
+  [[nodiscard]] TensorView target(int flat);
+  void acquire_slot(int flat);
+  void complete(int flat);
+  void zero_missing(int flat);
+  void fold_locally(int flat);
+  void launch_ready();
+  void launch(const Bucket& bucket);
+  void land(const Bucket& bucket, const accel::Event& reduced);
+
+  const StatePlan& plan_;
+  UnitStore& store_;
+  World& world_;
+  Streams streams_;
+  SlotPool slots_;
+  std::vector<FlatProgress> flats_;
+  std::vector<ParamProgress> params_;
+  std::size_t next_bucket_ = 0;
+  int micro_steps_ = 0;  ///< of this window
+  bool reduce_now_ = false;
+};
+
+}  // namespace zero

@@ -1,0 +1,111 @@
+#pragma once
+
+#include "engine/unit/slot_pool.h"
+#include <zero/engine/engine.h>
+#include <zero/engine/launch.h>
+
+#include <memory>
+#include <vector>
+
+namespace zero {
+
+/// The streams of one rank. Work on them is ordered by events only.
+struct Streams {
+  accel::Stream& compute;  ///< kernels of the model and of the update
+  accel::Stream& comm;     ///< collectives, and the kernels that belong to them
+};
+
+/// The states of one flat buffer, each at the place and of the size that the plan says.
+struct FlatState {
+  accel::Buffer parameters;  ///< model dtype, whole or this rank's slice
+  accel::Buffer gradients;   ///< accumulation dtype, whole or slice; empty if frozen
+  accel::Buffer master;      ///< fp32, whole or slice; empty if the parameters are their own master
+  std::vector<accel::Buffer> moments;  ///< fp32, as master
+  Slot* slot = nullptr;  ///< holds the gathered copy; nullptr: not gathered, or never partitioned
+  accel::Event ready;    ///< the whole copy may be read after this
+  accel::Event updated;  ///< this rank's part was last written by this
+};
+
+/// Elements [begin, begin + count) of a flat buffer.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+/// Owns parameters, gradients, master and moments of one rank, and makes units whole for as long as
+/// somebody uses them.
+///
+/// Life of a unit: Partitioned → gather → get (users ≥ 1) → release → idle → Partitioned. Thread:
+/// the engine's.
+class UnitStore {
+ public:
+  UnitStore(const StatePlan& plan,
+            std::vector<std::shared_ptr<Parameter>> parameters,
+            World& world,
+            Streams streams);
+
+  /// Fills this rank's parameters (and master), range by range, from a bounded host buffer. Blocks.
+  void initialize_values(const InitialValues& values);
+
+  /// Starts to make the unit whole, on the communication stream. Nothing to do if it is.
+  void gather(int unit);
+  /// Waits (on the compute stream) until the unit is whole, binds its parameters' values and counts
+  /// a user.
+  void get(int unit);
+  /// One user less; the last one frees the gathered copy, or leaves it idle until its slot is
+  /// needed.
+  void release(int unit);
+  /// Whether gather() would need no slot that is in use.
+  [[nodiscard]] bool can_gather(int unit) const;
+  /// Whether the unit is whole, or on its way.
+  [[nodiscard]] bool is_gathered(int unit) const;
+  /// Copies gathered ahead that nobody uses yet may be evicted again.
+  void forget_prefetched();
+  /// After a pass: nothing may be in use; copies that nobody asked for, or that may not be
+  /// retained, are dropped.
+  void end_pass();
+  /// Before this rank's part is written on the compute stream: waits for collectives that may still
+  /// read it.
+  void before_update(int flat) { streams_.compute.wait(state(flat).ready); }
+  /// After the update of this rank's part on the compute stream: the whole copies become true
+  /// (all-gather) or stale.
+  void publish(int flat);
+
+  /// The part of a flat that this rank updates: its slice, or everything where state is not
+  /// partitioned.
+  [[nodiscard]] Range owned(int flat) const;
+  /// This rank's slice [r · slice, (r + 1) · slice): what it answers for in sums over the whole
+  /// model.
+  [[nodiscard]] Range own_slice(int flat) const;
+  /// Views of `range` (which this rank must hold) in the flat's states.
+  [[nodiscard]] TensorView parameters(int flat, Range range) const;
+  [[nodiscard]] TensorView gradients(int flat, Range range) const;
+  [[nodiscard]] TensorView master(int flat, Range range) const;
+  [[nodiscard]] TensorView moment(int flat, int index, Range range) const;
+  [[nodiscard]] const StatePlan& plan() const noexcept { return plan_; }
+  [[nodiscard]] Parameter& parameter(std::size_t index) const { return *parameters_.at(index); }
+
+ private:
+  [[nodiscard]] const Flat& flat_plan(int flat) const {
+    return plan_.flats.at(static_cast<std::size_t>(flat));
+  }
+  [[nodiscard]] FlatState& state(int flat) { return states_.at(static_cast<std::size_t>(flat)); }
+  [[nodiscard]] const FlatState& state(int flat) const {
+    return states_.at(static_cast<std::size_t>(flat));
+  }
+  [[nodiscard]] TensorView whole(int flat) const;
+  void allocate(int flat);
+  void fill(int flat, const InitialValues& values);
+  void bind(int flat, bool values);
+  void drop(int flat, accel::Event free);
+
+  const StatePlan& plan_;
+  std::vector<std::shared_ptr<Parameter>> parameters_;
+  World& world_;
+  Streams streams_;
+  std::vector<FlatState> states_;  // by flat
+  std::vector<int> users_;         // by unit
+  SlotPool slots_;
+};
+
+}  // namespace zero
