@@ -17,6 +17,8 @@
 
 namespace zero {
 
+struct LossState;
+
 /// The loss of one micro-batch on this rank. A handle: the number exists once the device has
 /// computed it.
 class Loss {
@@ -27,8 +29,7 @@ class Loss {
 
  private:
   friend class Engine;
-  struct State;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<LossState> state_;
 };
 
 /// Hyper-parameters of a group of parameters; what is not set comes from the ds_config.

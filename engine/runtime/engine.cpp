@@ -1,0 +1,271 @@
+#include "engine/runtime/parts.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace zero {
+
+float Loss::value() const {
+  if (state_ == nullptr) {
+    throw InputError("a loss is read that no forward has made",
+                     "Loss::value",
+                     "call engine.forward(batch) first");
+  }
+  state_->ready.wait();
+  return state_->host_value.view(DType::kF32, Shape{1}).as<float>()[0];
+}
+
+Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Engine::Engine(Engine&&) noexcept = default;
+
+Engine::~Engine() {
+  if (parts_ == nullptr) {
+    return;
+  }
+  // Memory may go only when no stream uses it. Errors were reported where somebody waited for them.
+  for (accel::Stream* stream : {parts_->compute.get(), parts_->comm.get()}) {
+    try {
+      stream->synchronize();
+    } catch (const std::exception& error) {
+      ZERO_LOG(
+          parts_->world.context.log, kDebug, "engine", "unread error at the end: {}", error.what());
+    }
+  }
+}
+
+bool Engine::Parts::at_boundary() const {
+  return forced_boundary.value_or((micro_steps + 1) % config.gradient_accumulation_steps == 0);
+}
+
+TensorView Engine::Parts::limb_view() const {
+  return limbs.view(DType::kI64, Shape{2, accel::kNormLimbs + 1});
+}
+
+TensorView Engine::Parts::limb_row(int row) const {
+  return limb_view().slice(std::int64_t{row} * (accel::kNormLimbs + 1), accel::kNormLimbs + 1);
+}
+
+TensorView Engine::Parts::scalar_view() const {
+  return scalars.view(DType::kU8, Shape{static_cast<std::int64_t>(sizeof(accel::StepScalars))});
+}
+
+std::shared_ptr<LossState> Engine::Parts::take_loss() {
+  const auto unused = std::find_if(losses.begin(), losses.end(), [](const auto& loss) {
+    return loss.use_count() == 1 && loss->idle.ready();
+  });
+  if (unused != losses.end()) {
+    return *unused;
+  }
+  auto loss = std::make_shared<LossState>();
+  loss->device_value = world.device.allocate(sizeof(float), Category::kOther);
+  loss->host_value = world.device.allocate(sizeof(float), Category::kOther, MemorySpace::kHost);
+  losses.push_back(loss);
+  return loss;
+}
+
+void Engine::Parts::deliver_loss(LossState& loss) {
+  world.device.copy(loss.device_value.view(DType::kF32, Shape{1}),
+                    loss.host_value.view(DType::kF32, Shape{1}),
+                    *compute);
+  loss.ready = compute->record();
+  loss.idle = loss.ready;
+}
+
+ActivationMemory& Engine::Parts::activation_memory(std::size_t index, std::int64_t bytes) {
+  while (activations.size() <= index) {
+    activations.push_back(std::make_unique<ActivationMemory>());
+  }
+  ActivationMemory& memory = *activations[index];
+  if (memory.buffer.bytes() < static_cast<std::size_t>(bytes)) {
+    compute->synchronize();  // kernels of an earlier pass may still use the smaller one
+    memory.buffer = {};
+    memory.buffer = world.device.allocate(static_cast<std::size_t>(bytes), Category::kActivations);
+    memory.arena = accel::Arena(memory.buffer);
+  }
+  return memory;
+}
+
+std::int64_t Engine::Parts::arena_bytes(const std::string& key,
+                                        const std::function<void(Execution&)>& pass) {
+  const auto found = profiles.find(key);
+  if (found != profiles.end()) {
+    return found->second;
+  }
+  return profiles[key] = measure_pass(plan.model_dtype, world.device, Phase::kEval, pass);
+}
+
+Execution Engine::Parts::execution(accel::Arena& arena, Phase phase) {
+  return {world.device, *compute, arena, coordinator, phase};
+}
+
+Loss Engine::forward(const Batch& batch) {
+  if (!training_) {
+    return evaluate(batch);
+  }
+  Parts& parts = *parts_;
+  parts.model.check_batch(batch);
+  if (parts.reducer.reduced()) {
+    throw InputError("forward after the gradients of this window have been reduced",
+                     "Engine::forward",
+                     "call engine.step() at the accumulation boundary");
+  }
+  const std::string key = "train" + shape_key(batch);
+  if (parts.profiles.find(key) == parts.profiles.end()) {
+    parts.profiles[key] =
+        profile_activations(parts.model, batch, parts.plan.model_dtype, parts.world.device)
+            .activation_bytes;
+  }
+  const std::size_t index = parts.outstanding.size();
+  ActivationMemory& memory = parts.activation_memory(index, parts.profiles[key]);
+  Loss loss;
+  loss.state_ = parts.take_loss();
+  parts.coordinator.begin_pass(Coordinator::Pass::kForward);
+  Execution execution = parts.execution(memory.arena, Phase::kTrain);
+  parts.model.forward(batch, loss.state_->device_value.view(DType::kF32, Shape{1}), execution);
+  parts.coordinator.end_pass();
+  parts.deliver_loss(*loss.state_);
+  parts.outstanding.push_back({loss.state_, parts.coordinator.uses(), index});
+  return loss;
+}
+
+void Engine::backward(const Loss& loss) {
+  Parts& parts = *parts_;
+  if (parts.outstanding.empty()) {
+    throw InputError("backward without a forward",
+                     "Engine::backward",
+                     "call loss = engine.forward(batch) before each backward");
+  }
+  if (parts.outstanding.back().loss != loss.state_) {
+    throw InputError("backward of a loss that is not the latest forward's",
+                     "Engine::backward",
+                     "go back in reverse order of the forwards, once for each");
+  }
+  const OutstandingForward forward = std::move(parts.outstanding.back());
+  parts.outstanding.pop_back();
+  const auto seed = static_cast<float>(
+      parts.latest.loss_scale / static_cast<double>(parts.config.gradient_accumulation_steps));
+  parts.reducer.begin_micro_step(forward.uses, parts.at_boundary());
+  parts.coordinator.begin_pass(Coordinator::Pass::kBackward);
+  Execution execution = parts.execution(parts.activations[forward.arena]->arena, Phase::kTrain);
+  parts.model.backward(seed, execution);
+  parts.coordinator.end_pass();
+  parts.reducer.finish_micro_step();
+  parts.world.device.kernels().sum_exactly(
+      forward.loss->device_value.view(DType::kF32, Shape{1}), parts.limb_row(1), *parts.compute);
+  forward.loss->idle = parts.compute->record();
+  ++parts.window_micro_steps;
+  parts.backward_done = true;
+}
+
+Loss Engine::evaluate(const Batch& batch) {
+  Parts& parts = *parts_;
+  parts.model.check_batch(batch);
+  Loss loss;
+  loss.state_ = parts.take_loss();
+  const TensorView value = loss.state_->device_value.view(DType::kF32, Shape{1});
+  infer(shape_key(batch),
+        [&](Execution& execution) { parts.model.forward(batch, value, execution); });
+  parts.deliver_loss(*loss.state_);
+  return loss;
+}
+
+void Engine::infer(const std::string& shape_key, const std::function<void(Execution&)>& body) {
+  Parts& parts = *parts_;
+  const std::int64_t bytes = parts.arena_bytes("eval" + shape_key, body);
+  // Forwards that wait for their backward keep their memory.
+  ActivationMemory& memory = parts.activation_memory(parts.outstanding.size(), bytes);
+  parts.coordinator.begin_pass(Coordinator::Pass::kEvaluation);
+  Execution execution = parts.execution(memory.arena, Phase::kEval);
+  body(execution);
+  parts.coordinator.end_pass();
+}
+
+double Engine::lr() const {
+  return parts_->groups.front().lr;
+}
+
+void Engine::set_lr(double lr) {
+  for (optim::Hyper& group : parts_->groups) {
+    group.lr = lr;
+  }
+}
+
+double Engine::loss_scale() const {
+  return parts_->latest.loss_scale;
+}
+
+double Engine::grad_norm() {
+  parts_->settle(true);
+  return parts_->latest.grad_norm;
+}
+
+bool Engine::was_step_applied() {
+  parts_->settle(true);
+  return parts_->latest.step > 0 && !parts_->latest.skipped;
+}
+
+bool Engine::is_gradient_accumulation_boundary() const {
+  return parts_->at_boundary();
+}
+
+void Engine::set_gradient_accumulation_boundary(std::optional<bool> boundary) {
+  parts_->forced_boundary = boundary;
+}
+
+std::int64_t Engine::global_steps() const {
+  return parts_->global_steps;
+}
+
+std::int64_t Engine::skipped_steps() {
+  parts_->settle(true);
+  return parts_->skipped_steps;
+}
+
+std::int64_t Engine::micro_steps() const {
+  return parts_->micro_steps;
+}
+
+std::vector<StepResult> Engine::take_results(bool wait) {
+  parts_->settle(wait);
+  return std::exchange(parts_->results, {});
+}
+
+const config::Config& Engine::config() const {
+  return parts_->config;
+}
+const StatePlan& Engine::plan() const {
+  return parts_->plan;
+}
+comm::Traffic Engine::traffic() const {
+  return parts_->world.group.traffic();
+}
+
+std::vector<RankMemory> Engine::memory_of_all_ranks() {
+  Parts& parts = *parts_;
+  synchronize();
+  const Ledger& ledger = parts.world.context.ledger;
+  RankMemory mine{ledger.use(MemorySpace::kDevice), ledger.use(MemorySpace::kHost)};
+  std::vector<RankMemory> all(static_cast<std::size_t>(parts.world.group.size()));
+  const std::int64_t elems = sizeof(RankMemory) / sizeof(std::int64_t);
+  const auto send = parts.world.device.allocate(sizeof(RankMemory), Category::kOther);
+  const auto recv = parts.world.device.allocate(sizeof(RankMemory) * all.size(), Category::kOther);
+  const TensorView host{reinterpret_cast<std::byte*>(&mine), DType::kI64, Shape{elems}};
+  const Shape shape{elems * static_cast<std::int64_t>(all.size())};
+  parts.world.device.copy(host, send.view(DType::kI64, Shape{elems}), *parts.comm);
+  (void)parts.world.group.all_gather(send.view(DType::kI64, Shape{elems}),
+                                     recv.view(DType::kI64, shape),
+                                     *parts.comm,
+                                     comm::Payload::kControl);
+  parts.world.device.copy(recv.view(DType::kI64, shape),
+                          {reinterpret_cast<std::byte*>(all.data()), DType::kI64, shape},
+                          *parts.comm);
+  parts.comm->synchronize();
+  return all;
+}
+
+void Engine::synchronize() {
+  parts_->compute->synchronize();
+  parts_->comm->synchronize();
+}
+
+}  // namespace zero

@@ -1,0 +1,90 @@
+#include "engine/runtime/parts.h"
+
+#include <fmt/format.h>
+
+namespace zero {
+namespace {
+
+/// Parameter groups by the caller's rules; what no rule takes is in the last group, with the
+/// config's values.
+std::vector<optim::Hyper> assign_groups(Trainable& model,
+                                        const std::vector<ParameterGroup>& rules,
+                                        const config::OptimizerConfig& optimizer) {
+  std::vector<optim::Hyper> groups;
+  for (const ParameterGroup& rule : rules) {
+    groups.push_back(
+        {rule.lr.value_or(optimizer.lr), rule.weight_decay.value_or(optimizer.weight_decay)});
+  }
+  groups.push_back({optimizer.lr, optimizer.weight_decay});
+  for (const auto& parameter : parameters_of(model)) {
+    std::size_t group = 0;
+    while (group < rules.size() && !rules[group].member(parameter->info)) {
+      ++group;
+    }
+    parameter->info.group = static_cast<int>(group);
+  }
+  return groups;
+}
+
+InitialValues values_of(const InitializeOptions& options) {
+  if (options.initial_values) {
+    return options.initial_values;
+  }
+  return [seed = options.seed](const ParamInfo& info, std::int64_t begin, std::span<float> values) {
+    info.init.fill(info.name, seed, begin, values);
+  };
+}
+
+}  // namespace
+
+ParameterGroup no_decay_group() {
+  return {.member = [](const ParamInfo& info) { return info.shape.rank() <= 1; },
+          .lr = {},
+          .weight_decay = 0.0};
+}
+
+Engine::Parts::Parts(const InitializeOptions& options, config::Config config_, StatePlan plan_)
+    : world(options.world),
+      model(options.model),
+      config(std::move(config_)),
+      plan(std::move(plan_)),
+      compute(world.device.make_stream("compute")),
+      comm(world.device.make_stream("communication")),
+      store(plan, parameters_of(model), world, {*compute, *comm}),
+      reducer(plan, store, world, {*compute, *comm}),
+      coordinator(plan, model, store, reducer),
+      rule(optim::make_update_rule(config.optimizer)) {
+  limbs =
+      world.device.allocate(2 * (accel::kNormLimbs + 1) * sizeof(std::int64_t), Category::kOther);
+  scalars = world.device.allocate(sizeof(accel::StepScalars), Category::kOther);
+  world.device.zero(limb_view(), *compute);
+}
+
+std::unique_ptr<Engine> initialize(const InitializeOptions& options) {
+  World& world = options.world;
+  config::LoadOptions load = options.batch;
+  load.world = world.group.size();
+  config::Config config = config::load(options.config, load);
+  std::vector<optim::Hyper> groups = assign_groups(options.model, options.groups, config.optimizer);
+  const Batch example = options.model.example_batch(config.train_micro_batch_size_per_gpu);
+  const ActivationProfile profile =
+      profile_activations(options.model, example, config.model_dtype(), world.device);
+  StatePlan plan = make_plan(options.model, config, profile, world.group.size());
+  if (options.memory_budget_bytes > 0 && plan.total_bytes() > options.memory_budget_bytes) {
+    throw ResourceError(
+        fmt::format("the plan needs {} bytes a rank, {} more than the memory budget",
+                    plan.total_bytes(),
+                    plan.total_bytes() - options.memory_budget_bytes),
+        fmt::format("stage {}, {} ranks", plan.stage, plan.ranks),
+        "raise the budget, use a higher stage, more ranks or a smaller micro-batch");
+  }
+  world.context.ledger.set_budget(options.memory_budget_bytes);
+  auto parts = std::make_unique<Engine::Parts>(options, std::move(config), std::move(plan));
+  parts->groups = std::move(groups);
+  parts->profiles["train" + shape_key(example)] = profile.activation_bytes;
+  (void)parts->activation_memory(0, profile.activation_bytes);
+  parts->store.initialize_values(values_of(options));
+  return std::unique_ptr<Engine>(new Engine(std::move(parts)));
+}
+
+}  // namespace zero

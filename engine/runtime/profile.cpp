@@ -1,0 +1,71 @@
+#include "engine/runtime/parts.h"
+
+#include <array>
+
+namespace zero {
+namespace {
+
+/// Events of a pass on nothing: parameters get addresses that are never read.
+class DryRunEvents final : public ModuleEvents {
+ public:
+  explicit DryRunEvents(DType dtype) : dtype_(dtype) {}
+
+  void before_forward(Module& module, Phase /*phase*/, accel::Stream& /*stream*/) override {
+    bind(module, false);
+  }
+  void after_forward(Module& /*module*/, Phase /*phase*/, accel::Stream& /*stream*/) override {}
+  void before_backward(Module& module, accel::Stream& /*stream*/) override { bind(module, true); }
+  void after_backward(Module& /*module*/, accel::Stream& /*stream*/) override {}
+  void gradient_ready(Parameter& /*parameter*/,
+                      TensorView /*gradient*/,
+                      GradientWrite /*write*/,
+                      accel::Stream& /*stream*/) override {}
+
+ private:
+  void bind(Module& module, bool gradients) {
+    for (const auto& parameter : touched(module)) {
+      parameter->value = {nowhere_.data(), dtype_, parameter->info.shape};
+      parameter->grad = gradients && parameter->info.trainable ? parameter->value : TensorView{};
+    }
+  }
+  static std::vector<std::shared_ptr<Parameter>> touched(Module& module) {
+    return module.is_block() ? parameters_of(module) : module.parameters();
+  }
+
+  DType dtype_;
+  std::array<std::byte, 64> nowhere_{};
+};
+
+}  // namespace
+
+std::int64_t measure_pass(DType dtype,
+                          accel::Device& device,
+                          Phase phase,
+                          const std::function<void(Execution&)>& pass) {
+  const std::unique_ptr<accel::Stream> nothing = device.make_null_stream();
+  accel::Arena counter;
+  DryRunEvents events(dtype);
+  Execution execution{device, *nothing, counter, events, phase};
+  pass(execution);
+  return static_cast<std::int64_t>(counter.peak_bytes());
+}
+
+std::string shape_key(const Batch& batch) {
+  return batch.inputs.shape.to_string() + std::string(dtype_name(batch.inputs.dtype)) +
+         batch.targets.shape.to_string();
+}
+
+ActivationProfile profile_activations(Trainable& model,
+                                      const Batch& batch,
+                                      DType dtype,
+                                      accel::Device& device) {
+  ActivationProfile profile;
+  profile.activation_bytes = measure_pass(dtype, device, Phase::kTrain, [&](Execution& execution) {
+    std::array<std::byte, 64> nowhere{};
+    model.forward(batch, {nowhere.data(), DType::kF32, Shape{1}}, execution);
+    model.backward(1.0F, execution);
+  });
+  return profile;
+}
+
+}  // namespace zero
