@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <mutex>
@@ -94,10 +95,14 @@ int run_mpi(const LaunchOptions& options, int threads, const std::function<int(W
     World world{context, *device, *group};
     return body(world);
   } catch (const std::exception& error) {
-    // The job ends here and now: the other ranks may be waiting for this one inside a collective.
+    // The job ends here: the other ranks may be waiting for this one inside a collective. What is
+    // wrong on all ranks is said by rank 0 alone: the others give it the time to end the job.
+    if (context.rank > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
     const int code = report_error(error);
     group->abort(error.what(), code);
-    throw;
+    return code;
   }
 }
 

@@ -27,25 +27,22 @@ Coordinator::Coordinator(const StatePlan& plan, Module& model, UnitStore& store,
       unit_of_[param.param] = flat.unit;
     }
   }
-  for (Module* module : modules_of(model)) {
-    bind_module(*module);
-  }
+  bind_module(model, false);
 }
 
-void Coordinator::bind_module(Module& module) {
+void Coordinator::bind_module(Module& module, bool in_block) {
   Binding& mine = bindings_[&module];
-  for (const auto& parameter : module.parameters()) {
-    mine.params.push_back(index_of_.at(parameter.get()));
-    add_unique(mine.units, unit_of_[mine.params.back()]);
-  }
-  if (!module.is_block()) {
-    return;
-  }
-  for (const auto& parameter : parameters_of(module)) {
-    const int unit = unit_of_[index_of_.at(parameter.get())];
-    if (!plan_.units[static_cast<std::size_t>(unit)].shared) {
-      add_unique(mine.units, unit);
+  if (!in_block) {
+    for (const Module* below :
+         module.is_block() ? modules_of(module) : std::vector<Module*>{&module}) {
+      for (const auto& parameter : below->parameters()) {
+        mine.params.push_back(index_of_.at(parameter.get()));
+        add_unique(mine.units, unit_of_[mine.params.back()]);
+      }
     }
+  }
+  for (Module* child : module.children()) {
+    bind_module(*child, in_block || module.is_block());
   }
 }
 

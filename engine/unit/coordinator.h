@@ -35,10 +35,12 @@ class Coordinator final : public ModuleEvents {
                       accel::Stream& stream) override;
 
  private:
-  /// What a module touches.
+  /// What a module touches: its own parameters, or those of everything below a block. A module
+  /// inside a block touches nothing by itself: the block stands for it, and each module below a
+  /// block counts as used once.
   struct Binding {
-    std::vector<int> units;           ///< a block: of everything below it
-    std::vector<std::size_t> params;  ///< direct parameters
+    std::vector<int> units{};
+    std::vector<std::size_t> params{};  ///< one entry for each module that uses it
   };
   /// The units of a pass in the order of their first use after being partitioned.
   struct Trace {
@@ -47,7 +49,7 @@ class Coordinator final : public ModuleEvents {
   };
 
   [[nodiscard]] const Binding& binding(const Module& module) const;
-  void bind_module(Module& module);
+  void bind_module(Module& module, bool in_block);
   void use(const Binding& binding);
   void follow_trace(int unit);
   void prefetch_ahead();

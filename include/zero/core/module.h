@@ -66,7 +66,9 @@ class Module {
   }
   /// Children in declaration order.
   [[nodiscard]] const std::vector<Module*>& children() const noexcept { return children_; }
-  /// A block: this module with all below it is gathered and reduced as one unit.
+  /// A block: this module with all below it is gathered and reduced as one unit. Its events stand
+  /// for all below it, each of which it uses once a forward; events of modules inside it are not
+  /// needed.
   [[nodiscard]] bool is_block() const noexcept { return is_block_; }
 
  protected:

@@ -1,0 +1,149 @@
+#include "engine/comm/call.h"
+
+#include <zero/core/error.h>
+
+#include <fmt/format.h>
+
+namespace zero::comm {
+namespace {
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
+  return hash ^ (hash >> 29U);
+}
+
+const char* op_name(ReduceOp op) noexcept {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kMean:
+      return "mean";
+    case ReduceOp::kMax:
+      return "max";
+  }
+  return "?";
+}
+
+std::int64_t elems_of(const Segment& segment, int ranks) noexcept {
+  if (!segment.src_sliced && !segment.dst_sliced) {
+    return segment.count;
+  }
+  std::int64_t elems = 0;
+  for (int k = 0; k < ranks; ++k) {
+    elems += segment.elems(k);
+  }
+  return elems;
+}
+
+}  // namespace
+
+Signature signature_of(const Call& call, int ranks) {
+  Signature result{.sequence = call.sequence,
+                   .verb = call.verb,
+                   .op = call.op,
+                   .payload = call.payload,
+                   .root = call.root};
+  if (!call.segments.empty()) {
+    result.dtype = call.segments.front().dtype;
+  }
+  for (const Segment& segment : call.segments) {
+    result.elems += elems_of(segment, ranks);
+    result.layout = mix(result.layout, static_cast<std::uint64_t>(segment.dtype) + 1);
+    result.layout = mix(result.layout, static_cast<std::uint64_t>(segment.stride));
+    result.layout = mix(result.layout, static_cast<std::uint64_t>(segment.begin));
+    result.layout = mix(result.layout, static_cast<std::uint64_t>(segment.count));
+  }
+  return result;
+}
+
+bool agree(const Signature& a, const Signature& b) noexcept {
+  const auto one_sided = [](Verb verb) { return verb == Verb::kSend || verb == Verb::kRecv; };
+  if (one_sided(a.verb) && one_sided(b.verb)) {
+    return a.verb != b.verb && a.sequence == b.sequence && a.dtype == b.dtype &&
+           a.elems == b.elems && a.layout == b.layout;
+  }
+  return a == b;
+}
+
+const char* verb_name(Verb verb) noexcept {
+  switch (verb) {
+    case Verb::kAllGather:
+      return "all_gather";
+    case Verb::kReduceScatter:
+      return "reduce_scatter";
+    case Verb::kAllReduce:
+      return "all_reduce";
+    case Verb::kBroadcast:
+      return "broadcast";
+    case Verb::kAllToAll:
+      return "all_to_all";
+    case Verb::kBarrier:
+      return "barrier";
+    case Verb::kSplit:
+      return "split";
+    case Verb::kSend:
+      return "send";
+    case Verb::kRecv:
+      return "recv";
+  }
+  return "?";
+}
+
+std::string describe(const Signature& signature) {
+  std::string text = verb_name(signature.verb);
+  if (signature.verb == Verb::kReduceScatter || signature.verb == Verb::kAllReduce) {
+    text += fmt::format("({})", op_name(signature.op));
+  }
+  text += fmt::format(" #{}", signature.sequence);
+  if (signature.verb != Verb::kBarrier && signature.verb != Verb::kSplit) {
+    text += fmt::format(" of {} {}", signature.elems, dtype_name(signature.dtype));
+  }
+  switch (signature.verb) {
+    case Verb::kBroadcast:
+    case Verb::kRecv:
+      text += fmt::format(" from rank {}", signature.root);
+      break;
+    case Verb::kSend:
+      text += fmt::format(" to rank {}", signature.root);
+      break;
+    default:
+      break;
+  }
+  return signature.payload == Payload::kControl ? text + " (control)" : text;
+}
+
+std::string find_disagreement(std::span<const Signature> signatures, std::span<const int> ranks) {
+  for (std::size_t i = 1; i < signatures.size(); ++i) {
+    if (agree(signatures[0], signatures[i])) {
+      continue;
+    }
+    const std::string first = describe(signatures[0]);
+    std::string other = describe(signatures[i]);
+    if (first == other) {
+      other += " cut into other pieces";
+    }
+    return fmt::format("rank {} calls {}, rank {} calls {}", ranks[0], first, ranks[i], other);
+  }
+  return {};
+}
+
+std::string name_ranks(std::span<const int> ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+void throw_disagreement(const std::string& text, const std::string& group) {
+  throw PeerError(
+      text, "in group " + group, "make all ranks call the same verbs in the same order and sizes");
+}
+
+void throw_missing(std::span<const int> missing,
+                   const Signature& call,
+                   const std::string& group,
+                   double timeout_s) {
+  throw PeerError(
+      fmt::format("{} did not arrive within {} s", name_ranks(missing), timeout_s),
+      fmt::format("in {} of group {}", describe(call), group),
+      "look at the log of the rank that is late, or raise ZERO_TIMEOUT if it is only slow");
+}
+
+}  // namespace zero::comm
