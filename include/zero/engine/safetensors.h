@@ -1,0 +1,113 @@
+#pragma once
+
+#include <zero/core/dtype.h>
+#include <zero/core/file.h>
+#include <zero/core/param_info.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zero {
+
+/// One tensor as the header of a safetensors file describes it.
+struct SafetensorsEntry {
+  std::string dtype;                ///< code of the format: "F32", "F16", "BF16", "I64", …
+  std::vector<std::int64_t> shape;  ///< row-major; empty: a scalar
+  std::int64_t elems = 0;
+  std::uint64_t begin = 0;  ///< byte offset in the file
+  std::uint64_t end = 0;
+};
+
+/// An open safetensors file. The header is taken as hostile: every rule of the format
+/// (docs/FORMATS.md) is checked when it is opened, so that reads need no further check. Thread:
+/// reads may run at the same time.
+class SafetensorsReader {
+ public:
+  /// InputError, with one reason, if the file does not obey the format; IoError if it cannot be
+  /// read.
+  explicit SafetensorsReader(const std::string& path);
+
+  [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
+  [[nodiscard]] const std::map<std::string, SafetensorsEntry, std::less<>>& entries()
+      const noexcept {
+    return entries_;
+  }
+  /// InputError if there is none.
+  [[nodiscard]] const SafetensorsEntry& entry(std::string_view name) const;
+  /// Elements [begin, begin + values.size()) of F32, F16 or BF16 as fp32, exactly. InputError for
+  /// another dtype.
+  void read(std::string_view name, std::int64_t begin, std::span<float> values) const;
+
+ private:
+  File file_;
+  std::map<std::string, SafetensorsEntry, std::less<>> entries_;
+};
+
+/// Writes a safetensors file in pieces of any order, without ever holding a tensor.
+///
+/// Everything goes into a temporary file beside the target; finish() makes it durable and gives it
+/// its name, so the target is old or new, never half. The destructor removes what was not finished.
+/// Equal tensors give equal bytes. Thread: one at a time.
+class SafetensorsWriter {
+ public:
+  struct Tensor {
+    std::string name;
+    DType dtype = DType::kF32;  ///< fp32, fp16 or bf16
+    Shape shape;
+  };
+  /// Writes the header and reserves the space. IoError naming path and bytes if there is too
+  /// little.
+  SafetensorsWriter(std::string path, std::vector<Tensor> tensors);
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+  SafetensorsWriter(SafetensorsWriter&&) = delete;
+  SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
+  ~SafetensorsWriter();
+
+  /// Elements [begin, begin + values.size()) of a tensor, rounded once to its dtype. Each element
+  /// once.
+  void write(std::string_view name, std::int64_t begin, std::span<const float> values);
+  /// Closes the file under its own name. InternalError if elements are missing.
+  void finish();
+
+ private:
+  struct Place {
+    DType dtype = DType::kF32;
+    std::int64_t elems = 0;
+    std::int64_t written = 0;
+    std::uint64_t begin = 0;  ///< byte offset in the file
+  };
+
+  std::string path_;
+  std::string temporary_;
+  File file_;
+  std::map<std::string, Place, std::less<>> places_;
+  bool finished_ = false;
+};
+
+/// Weights of a HuggingFace GPT-2 file: names with or without "transformer.", attention masks and a
+/// stored tied head skipped.
+///
+/// `path`: a .safetensors file or a folder with model.safetensors. Copies share the open file.
+class PretrainedWeights {
+ public:
+  explicit PretrainedWeights(const std::string& path);
+
+  /// InputError unless the file has exactly these parameters with these shapes.
+  void check(std::span<const ParamInfo> parameters) const;
+  /// Elements [begin, begin + values.size()) of a parameter; usable as zero::InitialValues.
+  void operator()(const ParamInfo& parameter, std::int64_t begin, std::span<float> values) const;
+
+ private:
+  [[nodiscard]] const std::string& stored_name(const std::string& name) const;
+
+  std::shared_ptr<const SafetensorsReader> reader_;
+  std::map<std::string, std::string> stored_names_;  // parameter name → name in the file
+};
+
+}  // namespace zero

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <zero/accel/arena.h>
+#include <zero/nn/block.h>
+#include <zero/nn/embedding.h>
+#include <zero/nn/gpt_config.h>
+#include <zero/nn/tied_head.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace zero::nn {
+
+/// GPT-2 with HuggingFace's parameter names (wte.weight, h.0.ln_1.weight, …) and layouts.
+///
+/// Activations have the dtype that the engine binds the parameters in; row statistics, attention's
+/// log-sum-exp and losses are fp32. Memory: what backward needs stays on the arena, above it the
+/// workspace; the gradient of the residual stream is one buffer, updated in place.
+class Gpt : public Trainable {
+ public:
+  struct Options {
+    /// Logits in memory at once, in elements; see TiedHead.
+    std::int64_t logit_chunk_elems = std::int64_t{4} << 20;
+  };
+  explicit Gpt(const GptConfig& config);
+  Gpt(const GptConfig& config, const Options& options);
+
+  [[nodiscard]] const GptConfig& config() const noexcept { return config_; }
+
+  /// inputs and targets: int32 [B, T], T ≤ positions.
+  void forward(const Batch& batch, TensorView loss, Execution& execution) override;
+  void backward(float seed, Execution& execution) override;
+  /// B = micro_batch rows of `positions` zeros.
+  [[nodiscard]] Batch example_batch(std::int64_t micro_batch) const override;
+  void check_batch(const Batch& batch) const override;
+
+  /// Logits of the last position, [B, V] in the parameters' dtype, of tokens int32 [B, T].
+  ///
+  /// Run in phase kEval. The result lies on the arena, at its mark on entry; the caller gives it
+  /// back. Every rank must make the same number of calls.
+  [[nodiscard]] TensorView logits(const HostTensor& tokens, Execution& execution);
+
+ private:
+  /// A forward that waits for its backward.
+  struct Pending {
+    std::size_t mark = 0;  ///< of the arena before the forward
+    TokenGrid grid{};
+    TensorView tokens{};
+    std::vector<Block::Saved> blocks{};
+    TensorView x{};  ///< [B, T, C], before ln_f
+    RowStatistics ln_f{};
+    TensorView hidden{};          ///< [B, T, C], after ln_f{}; later the residual gradient
+    std::size_t hidden_mark = 0;  ///< of the arena just above `hidden`
+    TiedHead::Pass head{};
+  };
+
+  void check_tokens(const HostTensor& tokens, const char* what) const;
+  [[nodiscard]] TensorView upload(const HostTensor& values, Execution& execution) const;
+  /// Embeds and runs the blocks; keeps what backward needs if phase is kTrain.
+  [[nodiscard]] TensorView run_blocks(Pending& pending, Execution& execution);
+  [[nodiscard]] TensorView run_blocks_and_forget(TensorView x,
+                                                 const TokenGrid& grid,
+                                                 Execution& execution);
+
+  GptConfig config_;
+  Embedding embedding_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  LayerNorm ln_f_;
+  TiedHead head_;
+  std::vector<Pending> pending_;
+};
+
+}  // namespace zero::nn
