@@ -15,7 +15,7 @@ float Loss::value() const {
   return state_->host_value.view(DType::kF32, Shape{1}).as<float>()[0];
 }
 
-Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Engine::Engine(std::unique_ptr<EngineParts> parts) : parts_(std::move(parts)) {}
 Engine::Engine(Engine&&) noexcept = default;
 
 Engine::~Engine() {
@@ -33,23 +33,23 @@ Engine::~Engine() {
   }
 }
 
-bool Engine::Parts::at_boundary() const {
+bool EngineParts::at_boundary() const {
   return forced_boundary.value_or((micro_steps + 1) % config.gradient_accumulation_steps == 0);
 }
 
-TensorView Engine::Parts::limb_view() const {
+TensorView EngineParts::limb_view() const {
   return limbs.view(DType::kI64, Shape{2, accel::kNormLimbs + 1});
 }
 
-TensorView Engine::Parts::limb_row(int row) const {
+TensorView EngineParts::limb_row(int row) const {
   return limb_view().slice(std::int64_t{row} * (accel::kNormLimbs + 1), accel::kNormLimbs + 1);
 }
 
-TensorView Engine::Parts::scalar_view() const {
+TensorView EngineParts::scalar_view() const {
   return scalars.view(DType::kU8, Shape{static_cast<std::int64_t>(sizeof(accel::StepScalars))});
 }
 
-std::shared_ptr<LossState> Engine::Parts::take_loss() {
+std::shared_ptr<LossState> EngineParts::take_loss() {
   const auto unused = std::find_if(losses.begin(), losses.end(), [](const auto& loss) {
     return loss.use_count() == 1 && loss->idle.ready();
   });
@@ -63,7 +63,7 @@ std::shared_ptr<LossState> Engine::Parts::take_loss() {
   return loss;
 }
 
-void Engine::Parts::deliver_loss(LossState& loss) {
+void EngineParts::deliver_loss(LossState& loss) {
   world.device.copy(loss.device_value.view(DType::kF32, Shape{1}),
                     loss.host_value.view(DType::kF32, Shape{1}),
                     *compute);
@@ -71,7 +71,7 @@ void Engine::Parts::deliver_loss(LossState& loss) {
   loss.idle = loss.ready;
 }
 
-ActivationMemory& Engine::Parts::activation_memory(std::size_t index, std::int64_t bytes) {
+ActivationMemory& EngineParts::activation_memory(std::size_t index, std::int64_t bytes) {
   while (activations.size() <= index) {
     activations.push_back(std::make_unique<ActivationMemory>());
   }
@@ -85,8 +85,8 @@ ActivationMemory& Engine::Parts::activation_memory(std::size_t index, std::int64
   return memory;
 }
 
-std::int64_t Engine::Parts::arena_bytes(const std::string& key,
-                                        const std::function<void(Execution&)>& pass) {
+std::int64_t EngineParts::arena_bytes(const std::string& key,
+                                      const std::function<void(Execution&)>& pass) {
   const auto found = profiles.find(key);
   if (found != profiles.end()) {
     return found->second;
@@ -94,7 +94,7 @@ std::int64_t Engine::Parts::arena_bytes(const std::string& key,
   return profiles[key] = measure_pass(plan.model_dtype, world.device, Phase::kEval, pass);
 }
 
-Execution Engine::Parts::execution(accel::Arena& arena, Phase phase) {
+Execution EngineParts::execution(accel::Arena& arena, Phase phase) {
   return {world.device, *compute, arena, coordinator, phase};
 }
 
@@ -102,7 +102,7 @@ Loss Engine::forward(const Batch& batch) {
   if (!training_) {
     return evaluate(batch);
   }
-  Parts& parts = *parts_;
+  EngineParts& parts = *parts_;
   parts.model.check_batch(batch);
   if (parts.reducer.reduced()) {
     throw InputError("forward after the gradients of this window have been reduced",
@@ -129,7 +129,7 @@ Loss Engine::forward(const Batch& batch) {
 }
 
 void Engine::backward(const Loss& loss) {
-  Parts& parts = *parts_;
+  EngineParts& parts = *parts_;
   if (parts.outstanding.empty()) {
     throw InputError("backward without a forward",
                      "Engine::backward",
@@ -158,7 +158,7 @@ void Engine::backward(const Loss& loss) {
 }
 
 Loss Engine::evaluate(const Batch& batch) {
-  Parts& parts = *parts_;
+  EngineParts& parts = *parts_;
   parts.model.check_batch(batch);
   Loss loss;
   loss.state_ = parts.take_loss();
@@ -170,7 +170,7 @@ Loss Engine::evaluate(const Batch& batch) {
 }
 
 void Engine::infer(const std::string& shape_key, const std::function<void(Execution&)>& body) {
-  Parts& parts = *parts_;
+  EngineParts& parts = *parts_;
   const std::int64_t bytes = parts.arena_bytes("eval" + shape_key, body);
   // Forwards that wait for their backward keep their memory.
   ActivationMemory& memory = parts.activation_memory(parts.outstanding.size(), bytes);
@@ -241,7 +241,7 @@ comm::Traffic Engine::traffic() const {
 }
 
 std::vector<RankMemory> Engine::memory_of_all_ranks() {
-  Parts& parts = *parts_;
+  EngineParts& parts = *parts_;
   synchronize();
   const Ledger& ledger = parts.world.context.ledger;
   RankMemory mine{ledger.use(MemorySpace::kDevice), ledger.use(MemorySpace::kHost)};

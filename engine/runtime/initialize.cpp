@@ -43,7 +43,7 @@ ParameterGroup no_decay_group() {
           .weight_decay = 0.0};
 }
 
-Engine::Parts::Parts(const InitializeOptions& options, config::Config config_, StatePlan plan_)
+EngineParts::EngineParts(const InitializeOptions& options, config::Config config_, StatePlan plan_)
     : world(options.world),
       model(options.model),
       config(std::move(config_)),
@@ -79,7 +79,7 @@ std::unique_ptr<Engine> initialize(const InitializeOptions& options) {
         "raise the budget, use a higher stage, more ranks or a smaller micro-batch");
   }
   world.context.ledger.set_budget(options.memory_budget_bytes);
-  auto parts = std::make_unique<Engine::Parts>(options, std::move(config), std::move(plan));
+  auto parts = std::make_unique<EngineParts>(options, std::move(config), std::move(plan));
   parts->groups = std::move(groups);
   parts->profiles["train" + shape_key(example)] = profile.activation_bytes;
   (void)parts->activation_memory(0, profile.activation_bytes);

@@ -43,8 +43,8 @@ struct PendingStep {
 };
 
 /// Everything an engine owns, in the order in which it is built.
-struct Engine::Parts {
-  Parts(const InitializeOptions& options, config::Config config_, StatePlan plan_);
+struct EngineParts {
+  EngineParts(const InitializeOptions& options, config::Config config_, StatePlan plan_);
 
   World& world;
   Trainable& model;

@@ -6,7 +6,7 @@
 namespace zero {
 
 void Engine::step() {
-  Parts& parts = *parts_;
+  EngineParts& parts = *parts_;
   if (!parts.backward_done) {
     throw InputError(
         "step without a backward", "Engine::step", "call forward, backward and step in this order");
@@ -27,7 +27,7 @@ void Engine::step() {
 
 /// Norm, finite flag and loss of all ranks in one small integer all-reduce; the decision stays on
 /// the device.
-void Engine::Parts::reduce_scalars() {
+void EngineParts::reduce_scalars() {
   const accel::Kernels& kernels = world.device.kernels();
   for (int flat = 0; flat < static_cast<int>(plan.flats.size()); ++flat) {
     if (plan.flats[static_cast<std::size_t>(flat)].trainable) {
@@ -63,7 +63,7 @@ void Engine::Parts::reduce_scalars() {
   window_micro_steps = 0;
 }
 
-void Engine::Parts::update_parameters(std::int64_t t) {
+void EngineParts::update_parameters(std::int64_t t) {
   for (int flat = 0; flat < static_cast<int>(plan.flats.size()); ++flat) {
     if (plan.flats[static_cast<std::size_t>(flat)].trainable) {
       store.before_update(flat);
@@ -75,7 +75,7 @@ void Engine::Parts::update_parameters(std::int64_t t) {
 
 /// Updates this rank's part of a flat: one call for each run of parameters of one group. The
 /// padding between them is zero in every state and stays zero under every rule.
-void Engine::Parts::update_flat(int flat, std::int64_t t) {
+void EngineParts::update_flat(int flat, std::int64_t t) {
   const Flat& layout = plan.flats[static_cast<std::size_t>(flat)];
   const Range owned = store.owned(flat);
   const std::int64_t end = owned.begin + owned.count;
@@ -109,7 +109,7 @@ void Engine::Parts::update_flat(int flat, std::int64_t t) {
   }
 }
 
-void Engine::Parts::settle(bool wait) {
+void EngineParts::settle(bool wait) {
   while (!pending.empty() && (wait || pending.front().ready.ready())) {
     PendingStep step = std::move(pending.front());
     pending.pop_front();

@@ -17,6 +17,7 @@
 
 namespace zero {
 
+struct EngineParts;
 struct LossState;
 
 /// The loss of one micro-batch on this rank. A handle: the number exists once the device has
@@ -135,9 +136,8 @@ class Engine {
 
  private:
   friend std::unique_ptr<Engine> initialize(const InitializeOptions& options);
-  struct Parts;
-  explicit Engine(std::unique_ptr<Parts> parts);
-  std::unique_ptr<Parts> parts_;
+  explicit Engine(std::unique_ptr<EngineParts> parts);
+  std::unique_ptr<EngineParts> parts_;
   bool training_ = true;
 };
 

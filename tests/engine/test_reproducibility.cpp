@@ -1,0 +1,70 @@
+// The reproducibility rule: stage, back end, buckets and thresholds never change a bit
+// (docs/NUMERICS.md).
+#include "engine/engine_run.h"
+#include <support/catch.h>
+
+#include <fmt/format.h>
+
+namespace {
+
+using namespace zero;           // NOLINT(google-build-using-namespace): test file
+using namespace zero::testing;  // NOLINT(google-build-using-namespace): test file
+
+RunSpec spec_of(int ranks, int stage, std::int64_t bucket, std::int64_t persistence) {
+  RunSpec spec;
+  spec.ranks = ranks;
+  spec.stage = stage;
+  spec.zero_keys = fmt::format(
+      R"("reduce_bucket_size": {}, "stage3_param_persistence_threshold": {})", bucket, persistence);
+  return spec;
+}
+
+}  // namespace
+
+TEST_CASE("reproducibility: stages, buckets and persistence give the same bits", "[engine][bits]") {
+  for (const int ranks : {2, 3, 4}) {
+    const RunResult reference = run(spec_of(ranks, 0, 500'000'000, 0));
+    REQUIRE(reference.steps.size() == 4);
+    CHECK(reference.steps.back().loss < reference.steps.front().loss);
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const std::int64_t bucket : {1'000L, 50'000L, 500'000'000L}) {
+        for (const std::int64_t persistence : {0L, 1'000L, 100'000L}) {
+          if (stage < 3 && persistence != 0) {
+            continue;  // the threshold belongs to stage 3
+          }
+          INFO(ranks << " ranks, stage " << stage << ", bucket " << bucket << ", persistence "
+                     << persistence);
+          CHECK(same_bits(reference, run(spec_of(ranks, stage, bucket, persistence))));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("reproducibility: a second run repeats the first", "[engine][bits]") {
+  const RunSpec spec = spec_of(3, 3, 50'000, 0);
+  CHECK(same_bits(run(spec), run(spec)));
+}
+
+TEST_CASE("reproducibility: with accumulation stages 0 and 1 agree, and stages 2 and 3",
+          "[engine][bits]") {
+  const auto accumulate = [](int stage) {
+    RunSpec spec = spec_of(2, stage, 50'000, 0);
+    spec.accumulation = 3;
+    return run(spec);
+  };
+  CHECK(same_bits(accumulate(0), accumulate(1)));
+  CHECK(same_bits(accumulate(2), accumulate(3)));
+}
+
+TEST_CASE("reproducibility: prefetch and retention never change a bit", "[engine][bits]") {
+  RunSpec spec = spec_of(2, 3, 500'000'000, 0);
+  const RunResult reference = run(spec);
+  for (const char* keys :
+       {R"("stage3_prefetch_bucket_size": 0)",
+        R"("stage3_max_reuse_distance": 0)",
+        R"("stage3_prefetch_bucket_size": 1000, "allgather_bucket_size": 256)"}) {
+    spec.zero_keys = std::string(R"("stage3_param_persistence_threshold": 0, )") + keys;
+    CHECK(same_bits(reference, run(spec)));
+  }
+}
