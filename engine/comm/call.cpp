@@ -1,7 +1,5 @@
 #include "engine/comm/call.h"
 
-#include <zero/core/error.h>
-
 #include <fmt/format.h>
 
 namespace zero::comm {
@@ -131,17 +129,21 @@ std::string name_ranks(std::span<const int> ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
-void throw_disagreement(const std::string& text, const std::string& group) {
-  throw PeerError(
+PeerError disagreement(const std::string& text, const std::string& group) {
+  return PeerError(
       text, "in group " + group, "make all ranks call the same verbs in the same order and sizes");
 }
 
-void throw_missing(std::span<const int> missing,
-                   const Signature& call,
-                   const std::string& group,
-                   double timeout_s) {
-  throw PeerError(
-      fmt::format("{} did not arrive within {} s", name_ranks(missing), timeout_s),
+PeerError late(std::span<const int> missing,
+               const Signature& call,
+               const std::string& group,
+               double timeout_s) {
+  const std::string what =
+      missing.empty()
+          ? fmt::format("nothing moved for {} s", timeout_s)
+          : fmt::format("{} did not arrive within {} s", name_ranks(missing), timeout_s);
+  return PeerError(
+      what,
       fmt::format("in {} of group {}", describe(call), group),
       "look at the log of the rank that is late, or raise ZERO_TIMEOUT if it is only slow");
 }

@@ -2,6 +2,7 @@
 
 #include <zero/comm/group.h>
 #include <zero/core/dtype.h>
+#include <zero/core/error.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -81,7 +82,7 @@ struct Call {
   Payload payload = Payload::kData;
   int root = 0;  ///< broadcast: who gives; send and recv: the peer
   std::uint64_t sequence = 0;
-  std::vector<Segment> segments;
+  std::vector<Segment> segments = {};
   int color = 0;  ///< split only
   int key = 0;    ///< split only
 
@@ -113,10 +114,10 @@ struct Call {
 [[nodiscard]] std::string name_ranks(std::span<const int> ranks);
 
 /// The errors that all back ends throw.
-[[noreturn]] void throw_disagreement(const std::string& text, const std::string& group);
-[[noreturn]] void throw_missing(std::span<const int> missing,
-                                const Signature& call,
-                                const std::string& group,
-                                double timeout_s);
+[[nodiscard]] PeerError disagreement(const std::string& text, const std::string& group);
+[[nodiscard]] PeerError late(std::span<const int> missing,
+                             const Signature& call,
+                             const std::string& group,
+                             double timeout_s);
 
 }  // namespace zero::comm

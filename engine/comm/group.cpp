@@ -1,3 +1,4 @@
+#include "engine/comm/call.h"
 #include <zero/comm/group.h>
 #include <zero/core/error.h>
 
@@ -6,16 +7,13 @@
 #include <cstdint>
 #include <utility>
 
-#include "engine/comm/call.h"
-
 namespace zero::comm {
 namespace {
 
 constexpr const char* kSameEverywhere = "give every rank the same, valid arguments";
 
 Segment whole(const std::byte* src, std::byte* dst, DType dtype, std::int64_t elems) {
-  return {
-      .src = src, .dst = dst, .dtype = dtype, .stride = elems, .count = elems, .end = elems};
+  return {.src = src, .dst = dst, .dtype = dtype, .stride = elems, .count = elems, .end = elems};
 }
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) noexcept {
@@ -285,11 +283,10 @@ accel::Event Group::send(ConstTensorView src, int to, accel::Stream& stream) {
   check_peer(Verb::kSend, to);
   check_memory(Verb::kSend, src.data, src.elems());
   const std::byte* host = host_address(src.data, src.elems());
-  return start_pairwise({.verb = Verb::kSend,
-                         .root = to,
-                         .segments = {whole(host, nullptr, src.dtype, src.elems())}},
-                        sent_,
-                        stream);
+  return start_pairwise(
+      {.verb = Verb::kSend, .root = to, .segments = {whole(host, nullptr, src.dtype, src.elems())}},
+      sent_,
+      stream);
 }
 
 accel::Event Group::recv(TensorView dst, int from, accel::Stream& stream) {

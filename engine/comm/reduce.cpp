@@ -101,8 +101,7 @@ void reduce_typed(std::span<const std::byte* const> sources,
   constexpr std::size_t kBlock = kBlockBytes / sizeof(typename AccumulatorOf<T>::Type);
   const std::span<T> out(reinterpret_cast<T*>(dst.data()), dst.size() / sizeof(T));
   for (std::size_t begin = 0; begin < out.size(); begin += kBlock) {
-    reduce_block<T>(
-        sources, begin, out.subspan(begin, std::min(kBlock, out.size() - begin)), op);
+    reduce_block<T>(sources, begin, out.subspan(begin, std::min(kBlock, out.size() - begin)), op);
   }
 }
 

@@ -40,6 +40,10 @@ struct Traffic {
 /// apart.
 enum class Payload : std::uint8_t { kData, kControl };
 
+/// What is called, and a checked call as the back ends see it (engine/comm/call.h).
+enum class Verb : std::uint8_t;
+struct Call;
+
 /// A set of ranks that communicate.
 ///
 /// Every verb is collective (send and recv: pairwise) and asynchronous: it is enqueued on `stream`,
@@ -54,8 +58,7 @@ enum class Payload : std::uint8_t { kData, kControl };
 /// the event. World size 1: no transport at all.
 class Group {
  public:
-  Group(RankContext& context, accel::Device& device, int rank, int size)
-      : context_(context), device_(device), rank_(rank), size_(size) {}
+  Group(RankContext& context, accel::Device& device, int rank, int size);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
   Group(Group&&) = delete;
@@ -100,39 +103,44 @@ class Group {
   [[nodiscard]] accel::Event send(ConstTensorView src, int to, accel::Stream& stream);
   [[nodiscard]] accel::Event recv(TensorView dst, int from, accel::Stream& stream);
   [[nodiscard]] accel::Event barrier(accel::Stream& stream);
-  /// Ranks with the same colour form a group, ordered by key, then by rank. Collective; blocks.
+  /// Ranks with the same colour (>= 0) form a group, ordered by key, then by rank. Collective;
+  /// blocks the calling host thread, at most `timeout_s`.
   [[nodiscard]] virtual std::unique_ptr<Group> split(int color, int key) = 0;
 
   /// Ends the group for all its ranks: everything in flight and everything later fails with a
-  /// PeerError on the others. Called by a rank that failed; never blocks. mpi: the job ends with
-  /// `exit_code`.
+  /// PeerError on the others, and so do the groups split from it or from the same ancestor. Called
+  /// by a rank that failed; never blocks. mpi: the job ends with `exit_code`.
   virtual void abort(const std::string& reason, int exit_code) noexcept = 0;
 
   [[nodiscard]] virtual Traffic traffic() const = 0;
 
  protected:
+  /// Enqueues the transport of a checked call on `stream`; implemented by the back ends.
+  virtual void enqueue(Call call, accel::Stream& stream) = 0;
+  /// Number of the next collective of this group, the same on all ranks. Taken in the order of the
+  /// calls.
+  [[nodiscard]] std::uint64_t next_sequence() noexcept { return sequence_++; }
+
   RankContext& context_;
   accel::Device& device_;
 
-  enum class Verb : std::uint8_t {
-    kAllGather,
-    kReduceScatter,
-    kAllReduce,
-    kBroadcast,
-    kAllToAll,
-    kBarrier
-  };
-  /// A checked call, as the back ends see it: host addresses of device memory where the device has
-  /// them.
-  struct Call;
-  /// Enqueues the transport of a checked call; implemented by the back ends.
-  virtual accel::Event enqueue(Call call, accel::Stream& stream) = 0;
-  virtual accel::Event enqueue_send(ConstTensorView src, int to, accel::Stream& stream) = 0;
-  virtual accel::Event enqueue_recv(TensorView dst, int from, accel::Stream& stream) = 0;
-
  private:
+  accel::Event start(Call call, accel::Stream& stream);
+  accel::Event start_pairwise(Call call, std::vector<std::uint64_t>& counters, accel::Stream& s);
+  accel::Event copy_alone(ConstTensorView src, TensorView dst, accel::Stream& stream);
+  [[nodiscard]] Call sliced_call(Verb verb, std::span<const SlicedView> views) const;
+  [[nodiscard]] std::byte* host_address(const std::byte* data, std::int64_t elems) const;
+  [[noreturn]] void refuse(Verb verb, const std::string& what, const std::string& todo) const;
+  void check_memory(Verb verb, const std::byte* data, std::int64_t elems) const;
+  void check_disjoint(Verb verb, ConstTensorView src, ConstTensorView dst) const;
+  void check_reducible(Verb verb, DType dtype, ReduceOp op) const;
+  void check_peer(Verb verb, int peer) const;
+
   int rank_;
   int size_;
+  std::uint64_t sequence_ = 0;
+  std::vector<std::uint64_t> sent_;      ///< sends so far, by receiver
+  std::vector<std::uint64_t> received_;  ///< receives so far, by sender
 };
 
 /// The meeting place of ranks that are threads of one process. Made once, shared by all of them.
@@ -165,6 +173,9 @@ class MpiSession {
  private:
   std::unique_ptr<Service> service_;
 };
+/// Host bytes (category kStaging) that a group of the mpi back end takes at its first reduction and
+/// keeps: two chunks of each peer.
+[[nodiscard]] std::int64_t mpi_staging_bytes(int ranks) noexcept;
 /// Whether this build has the MPI back end, and whether the process was started by mpirun
 /// (OMPI_COMM_WORLD_SIZE, PMI_SIZE or PMIX_RANK in the environment).
 [[nodiscard]] bool have_mpi() noexcept;
