@@ -1,0 +1,204 @@
+#include "examples/options.h"
+
+#include <zero/core/error.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace zero::examples {
+namespace {
+
+/// More ranks than this on one machine are a typing error.
+constexpr int kMaxRanks = 1024;
+
+constexpr std::string_view kAbout =
+    "Trains a GPT language model under ZeRO as a ds_config.json says.\n"
+    "Under mpirun it uses the ranks it was given; otherwise it starts --ranks ranks itself.\n";
+
+/// Options that the contract names and that come with later features.
+constexpr std::array<std::string_view, 6> kNotYet = {
+    "--save", "--save-every", "--keep", "--load", "--link", "--trace"};
+
+void refuse_features_of_the_future(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    const std::string_view name = argument.substr(0, argument.find('='));
+    if (std::find(kNotYet.begin(), kNotYet.end(), name) != kNotYet.end()) {
+      throw InputError(fmt::format("option {} is not available yet", name),
+                       "command line",
+                       "leave it out; --help lists what works");
+    }
+  }
+}
+
+void add_input_options(CLI::App& app, Options& options) {
+  app.add_option("--config", options.config, "ds_config.json to train by (required)")
+      ->type_name("FILE");
+  app.add_option("--data", options.data, "text or token file, or a folder of them (required)")
+      ->type_name("FILE|DIR");
+  app.add_option("--tokens", options.tokens, "what the data holds: byte, u16 or u32")
+      ->capture_default_str();
+  app.add_option("--model",
+                 options.model,
+                 "a name (byte-3m, byte-25m, byte-85m, gpt2, …), a HuggingFace config.json or a "
+                 "folder with one")
+      ->type_name("NAME|FILE|DIR")
+      ->capture_default_str();
+  app.add_option("--init", options.init, "initial weights; default: made from --seed")
+      ->type_name("FILE.safetensors");
+  app.add_option("--shuffle", options.shuffle, "visit the windows in an order made from this seed")
+      ->type_name("SEED");
+  app.add_option("--seed", options.seed, "seed of the initial weights and of --sample")
+      ->capture_default_str();
+}
+
+void add_run_options(CLI::App& app, Options& options, std::string& budget) {
+  app.add_option("--steps", options.steps, "optimizer steps; default: one pass over the data");
+  app.add_option("--micro-batch",
+                 options.batch.train_micro_batch_size_per_gpu,
+                 "sequences a rank and micro-step; overrides the config");
+  app.add_option("--accumulation",
+                 options.batch.gradient_accumulation_steps,
+                 "micro-steps a step; overrides the config");
+  app.add_option("--train-batch",
+                 options.batch.train_batch_size,
+                 "sequences a step over all ranks; overrides the config");
+  app.add_option("--ranks", options.ranks, "ranks to start; default 1, or mpirun's");
+  app.add_option("--comm",
+                 options.comm,
+                 "local: ranks are threads; mpi: processes (starts mpirun if it is not under it); "
+                 "auto: mpi under mpirun, else local")
+      ->capture_default_str();
+  app.add_option("--device", options.device, "where to compute: cpu")->capture_default_str();
+  app.add_option("--threads", options.threads, "threads a rank; default: cores ÷ ranks");
+  app.add_option("--memory-budget", budget, "refuse what needs more a rank, such as 24GiB")
+      ->type_name("SIZE");
+}
+
+void add_output_options(CLI::App& app, Options& options) {
+  app.add_option("--metrics", options.metrics, "write one JSON line a step")
+      ->type_name("FILE.jsonl");
+  app.add_option("--eval-data", options.eval_data, "validation text; its loss is measured")
+      ->type_name("FILE|DIR");
+  app.add_option(
+      "--eval-every", options.eval_every, "measure it every K steps; default: at the end only");
+  app.add_option("--sample", options.sample, "write N tokens of text from the trained model");
+  app.add_option("--export", options.export_path, "write the trained weights, fp32")
+      ->type_name("FILE.safetensors");
+  app.add_option("--plan", options.plan, "write what each rank would keep, and stop")
+      ->type_name("FILE.json");
+}
+
+void require(bool condition, const std::string& what, const std::string& todo) {
+  if (!condition) {
+    throw InputError(what, "command line", todo);
+  }
+}
+
+void require_one_of(const std::string& option,
+                    const std::string& value,
+                    std::initializer_list<std::string_view> allowed) {
+  require(std::find(allowed.begin(), allowed.end(), value) != allowed.end(),
+          fmt::format("{} \"{}\" is unknown", option, value),
+          fmt::format("use {}", fmt::join(allowed, ", ")));
+}
+
+void require_positive(const std::string& option, const std::optional<std::int64_t>& value) {
+  require(!value || *value >= 1,
+          fmt::format("{} is {}", option, value.value_or(0)),
+          "give a number of at least 1");
+}
+
+void check(const CLI::App& app, const Options& options) {
+  require(!options.config.empty(), "--config is missing", "give a ds_config.json");
+  require(!options.data.empty() || !options.plan.empty(),
+          "--data is missing",
+          "give a text file or a folder");
+  require_one_of("--tokens", options.tokens, {"byte", "u16", "u32"});
+  require_one_of("--comm", options.comm, {"auto", "local", "mpi"});
+  require_one_of("--device", options.device, {"cpu"});
+  require_positive("--steps", options.steps);
+  require_positive("--micro-batch", options.batch.train_micro_batch_size_per_gpu);
+  require_positive("--accumulation", options.batch.gradient_accumulation_steps);
+  require_positive("--train-batch", options.batch.train_batch_size);
+  require(app.count("--ranks") == 0 || (options.ranks >= 1 && options.ranks <= kMaxRanks),
+          fmt::format("--ranks is {}", options.ranks),
+          fmt::format("give a number from 1 to {}", kMaxRanks));
+  require(app.count("--threads") == 0 || (options.threads >= 1 && options.threads <= kMaxRanks),
+          fmt::format("--threads is {}", options.threads),
+          fmt::format("give a number from 1 to {}", kMaxRanks));
+  require(options.eval_every >= 0 && options.sample >= 0,
+          "--eval-every or --sample is negative",
+          "give 0 or more");
+  require(options.eval_every == 0 || !options.eval_data.empty(),
+          "--eval-every without --eval-data",
+          "give the validation text too");
+}
+
+}  // namespace
+
+std::int64_t parse_size(const std::string& text, const std::string& option) {
+  struct Suffix {
+    std::string_view name;
+    double factor;
+  };
+  static constexpr std::array<Suffix, 14> kSuffixes = {{{"", 1.0},
+                                                        {"B", 1.0},
+                                                        {"kB", 1e3},
+                                                        {"MB", 1e6},
+                                                        {"GB", 1e9},
+                                                        {"TB", 1e12},
+                                                        {"KiB", 0x1p10},
+                                                        {"MiB", 0x1p20},
+                                                        {"GiB", 0x1p30},
+                                                        {"TiB", 0x1p40},
+                                                        {"K", 0x1p10},
+                                                        {"M", 0x1p20},
+                                                        {"G", 0x1p30},
+                                                        {"T", 0x1p40}}};
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  std::string_view unit = end;
+  unit.remove_prefix(std::min(unit.find_first_not_of(' '), unit.size()));
+  for (const Suffix& suffix : kSuffixes) {
+    const double bytes = number * suffix.factor;
+    if (end != text.c_str() && unit == suffix.name && bytes >= 1.0 && bytes <= 0x1p60) {
+      return static_cast<std::int64_t>(bytes);
+    }
+  }
+  throw InputError(fmt::format("{} \"{}\" is not a size", option, text),
+                   "command line",
+                   "write it like 24GiB, 512MiB or 1e9");
+}
+
+std::optional<Options> parse_options(int argc, char** argv) {
+  refuse_features_of_the_future(argc, argv);
+  Options options;
+  std::string budget;
+  CLI::App app{std::string(kAbout), "train_lm"};
+  add_input_options(app, options);
+  add_run_options(app, options, budget);
+  add_output_options(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw InputError(error.what(), "command line", "--help lists the options");
+  }
+  if (!budget.empty()) {
+    options.memory_budget_bytes = parse_size(budget, "--memory-budget");
+  }
+  check(app, options);
+  return options;
+}
+
+}  // namespace zero::examples

@@ -1,0 +1,102 @@
+#include "examples/plan_file.h"
+
+#include "examples/data.h"
+#include <zero/accel/device.h>
+#include <zero/comm/group.h>
+#include <zero/core/error.h>
+#include <zero/core/file.h>
+#include <zero/nn/gpt.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+#include <unistd.h>
+
+namespace zero::examples {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A file that is to appear at `path` needs a folder, and must not replace a device or a folder.
+void check_output_path(const std::string& path, const std::string& option) {
+  std::error_code ignored;
+  const fs::path folder = fs::absolute(path, ignored).parent_path();
+  if (!fs::is_directory(folder, ignored)) {
+    throw InputError("the folder does not exist", fmt::format("{} {}", option, path), "create it");
+  }
+  if (access(folder.c_str(), W_OK) != 0) {
+    throw IoError("the folder cannot be written",
+                  fmt::format("{} {}", option, path),
+                  "choose another or change its rights");
+  }
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
+    throw InputError("the path is no regular file",
+                     fmt::format("{} {}", option, path),
+                     "give the name of a file");
+  }
+}
+
+/// Writes beside the target and renames, so that the file is whole or not there.
+void write_file(const std::string& path, const std::string& text) {
+  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  try {
+    File file = File::create(temporary);
+    file.write_at(std::as_bytes(std::span(text)), 0);
+    file.sync();
+    file.close();
+    replace_file(temporary, path);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw;
+  }
+}
+
+}  // namespace
+
+StatePlan plan_of(const Options& options, Trainable& model, int ranks, std::optional<int> stage) {
+  config::LoadOptions load = options.batch;
+  load.world = ranks;
+  config::Config config = config::load(options.config, load);
+  config.zero_optimization.stage = stage.value_or(config.zero_optimization.stage);
+  RankContext context(0, ranks, Env::from_process());
+  const auto device = accel::make_cpu_device(context, 1);
+  const ActivationProfile profile =
+      profile_activations(model,
+                          model.example_batch(config.train_micro_batch_size_per_gpu),
+                          config.model_dtype(),
+                          *device);
+  return make_plan(model, config, profile, ranks);
+}
+
+void write_plan(const Options& options, const nn::GptConfig& model_config) {
+  check_output_path(options.plan, "--plan");
+  nn::Gpt model(model_config);
+  write_file(options.plan, to_json(plan_of(options, model, std::max(1, options.ranks), {})));
+}
+
+void check_before_start(const Options& options, const nn::GptConfig& model) {
+  if (!comm::under_mpirun()) {  // where the number of ranks is known
+    config::LoadOptions load = options.batch;
+    load.world = std::max(1, options.ranks);
+    (void)config::load(options.config, load);
+  }
+  for (const std::string& path : {options.data, options.eval_data}) {
+    if (!path.empty()) {
+      (void)Corpus({.path = path,
+                    .type = parse_token_type(options.tokens),
+                    .sequence = model.positions,
+                    .vocabulary = model.vocabulary});
+    }
+  }
+  if (!options.init.empty() && !fs::exists(options.init)) {
+    throw InputError("no such file", "--init " + options.init, "check the path");
+  }
+  if (!options.export_path.empty()) {
+    check_output_path(options.export_path, "--export");
+  }
+}
+
+}  // namespace zero::examples
