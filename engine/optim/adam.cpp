@@ -25,8 +25,8 @@ class Adam final : public UpdateRule {
     args.grad = segment.gradient;
     args.model_copy = segment.model_copy;
     args.lr = hyper.lr;
-    args.beta1 = config_.beta1;
-    args.beta2 = config_.beta2;
+    args.beta1 = hyper.betas ? hyper.betas->beta1 : config_.beta1;
+    args.beta2 = hyper.betas ? hyper.betas->beta2 : config_.beta2;
     args.eps = config_.eps;
     args.weight_decay = hyper.weight_decay;
     args.decoupled = decoupled_;

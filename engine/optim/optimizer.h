@@ -3,8 +3,10 @@
 #include <zero/accel/kernels.h>
 #include <zero/config/config.h>
 #include <zero/core/tensor_view.h>
+#include <zero/engine/lr_schedule.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace zero::optim {
@@ -23,6 +25,7 @@ struct Segment {
 struct Hyper {
   double lr = 0.0;
   double weight_decay = 0.0;
+  std::optional<LrSchedule::Betas> betas{};  ///< where a schedule moves them; else the config's
 };
 
 /// An element-wise update rule over flat slices: it may be cut anywhere.

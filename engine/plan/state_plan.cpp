@@ -138,20 +138,20 @@ std::vector<Bucket> make_buckets(const StatePlan& plan, std::int64_t reduce_buck
 }
 
 /// A bucket of several flats of one class holds as many slots: room for it and for the next one.
-void widen_gradient_classes(StatePlan& plan) {
-  std::vector<int> flats(plan.gradient_classes.size());
+void widen_classes(StatePlan& plan, std::vector<SlotClass>& classes, int Flat::*member) {
+  std::vector<int> flats(classes.size());
   for (const Flat& flat : plan.flats) {
-    if (flat.gradient_class >= 0) {
-      ++flats[static_cast<std::size_t>(flat.gradient_class)];
+    if (flat.*member >= 0) {
+      ++flats[static_cast<std::size_t>(flat.*member)];
     }
   }
   for (const Bucket& bucket : plan.buckets) {
-    std::vector<int> held(plan.gradient_classes.size());
+    std::vector<int> held(classes.size());
     for (const BucketPiece& piece : bucket) {
-      const int slots = plan.flats[static_cast<std::size_t>(piece.flat)].gradient_class;
+      const int slots = plan.flats[static_cast<std::size_t>(piece.flat)].*member;
       if (slots >= 0) {
         const auto index = static_cast<std::size_t>(slots);
-        SlotClass& mine = plan.gradient_classes[index];
+        SlotClass& mine = classes[index];
         mine.count = std::max(mine.count, std::min(flats[index], kSlotsPerClass * ++held[index]));
       }
     }
@@ -181,6 +181,10 @@ void count_bytes(StatePlan& plan, const ActivationProfile& profile) {
   }
   for (const SlotClass& slots : plan.gradient_classes) {
     at(Category::kBuckets) += slots.elems * slots.count * model_bytes;
+  }
+  for (const SlotClass& slots : plan.transport_classes) {
+    at(Category::kBuckets) +=
+        slots.elems * slots.count * static_cast<std::int64_t>(dtype_size(plan.communication_dtype));
   }
   at(Category::kActivations) = profile.activation_bytes;
   at(Category::kOther) = profile.batch_bytes;
@@ -217,6 +221,13 @@ StatePlan make_plan(Module& model,
   plan.stage = zero.stage;
   plan.model_dtype = config.model_dtype();
   plan.accumulation_dtype = config.grad_accum_dtype.value_or(plan.model_dtype);
+  plan.communication_dtype = config.communication_data_type.value_or(plan.model_dtype);
+  if (config.prescale_gradients) {
+    plan.factor_before_reduction = 1.0 / ranks;
+  } else if (config.gradient_predivide_factor != 1.0) {
+    plan.factor_before_reduction = 1.0 / config.gradient_predivide_factor;
+    plan.factor_after_reduction = config.gradient_predivide_factor / ranks;
+  }
   plan.separate_master = plan.model_dtype != DType::kF32;
   plan.moments = optimizer_moments(config.optimizer);
   plan.reduce_at_boundary = !row.gradients;
@@ -231,12 +242,17 @@ StatePlan make_plan(Module& model,
   place_states(plan, row);
   plan.gather_classes = make_slot_classes(
       plan, &Flat::gather_class, [](const Flat& flat) { return flat.parameters.partitioned; });
-  const bool other_dtype = plan.accumulation_dtype != plan.model_dtype;
   plan.gradient_classes = make_slot_classes(plan, &Flat::gradient_class, [&](const Flat& flat) {
-    return flat.trainable && (flat.gradients.partitioned || other_dtype);
+    return flat.trainable &&
+           (flat.gradients.partitioned || plan.accumulation_dtype != plan.model_dtype);
+  });
+  plan.transport_classes = make_slot_classes(plan, &Flat::transport_class, [&](const Flat& flat) {
+    const DType from = flat.gradients.partitioned ? plan.model_dtype : plan.accumulation_dtype;
+    return flat.trainable && ranks > 1 && from != plan.communication_dtype;
   });
   plan.buckets = make_buckets(plan, zero.reduce_bucket_size);
-  widen_gradient_classes(plan);
+  widen_classes(plan, plan.gradient_classes, &Flat::gradient_class);
+  widen_classes(plan, plan.transport_classes, &Flat::transport_class);
   count_bytes(plan, profile);
   return plan;
 }

@@ -140,6 +140,8 @@ void Engine::backward(const Loss& loss) {
                      "Engine::backward",
                      "go back in reverse order of the forwards, once for each");
   }
+  parts.settle(
+      true);  // earlier steps decide the loss scale; their gradients may be looked at until here
   const OutstandingForward forward = std::move(parts.outstanding.back());
   parts.outstanding.pop_back();
   const auto seed = static_cast<float>(

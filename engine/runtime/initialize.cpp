@@ -53,7 +53,10 @@ EngineParts::EngineParts(const InitializeOptions& options, config::Config config
       store(plan, parameters_of(model), world, {*compute, *comm}),
       reducer(plan, store, world, {*compute, *comm}),
       coordinator(plan, model, store, reducer),
-      rule(optim::make_update_rule(config.optimizer)) {
+      rule(optim::make_update_rule(config.optimizer)),
+      scaler(config.fp16),
+      schedule(make_lr_schedule(config.scheduler)),
+      max_skipped_in_a_row(options.max_skipped_in_a_row) {
   limbs =
       world.device.allocate(2 * (accel::kNormLimbs + 1) * sizeof(std::int64_t), Category::kOther);
   scalars = world.device.allocate(sizeof(accel::StepScalars), Category::kOther);

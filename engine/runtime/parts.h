@@ -4,6 +4,8 @@
 #include "engine/unit/coordinator.h"
 #include <zero/accel/arena.h>
 #include <zero/engine/engine.h>
+#include <zero/engine/loss_scaler.h>
+#include <zero/engine/lr_schedule.h>
 
 #include <deque>
 #include <map>
@@ -56,7 +58,10 @@ struct EngineParts {
   Reducer reducer;
   Coordinator coordinator;
   std::unique_ptr<optim::UpdateRule> rule;
-  std::vector<optim::Hyper> groups;  ///< by ParamInfo::group
+  std::vector<optim::Hyper>
+      groups;  ///< by ParamInfo::group; lr: the group's own, before the schedule
+  LossScaler scaler;
+  std::unique_ptr<LrSchedule> schedule;  ///< nullptr: constant
 
   std::vector<std::unique_ptr<ActivationMemory>> activations;
   std::map<std::string, std::int64_t> profiles;  ///< arena bytes by shape of the pass
@@ -77,6 +82,8 @@ struct EngineParts {
   std::int64_t global_steps = 0;
   std::int64_t applied_steps = 0;
   std::int64_t skipped_steps = 0;
+  int skipped_in_a_row = 0;
+  int max_skipped_in_a_row = 0;
 
   [[nodiscard]] bool at_boundary() const;
   [[nodiscard]] TensorView limb_view() const;
@@ -94,10 +101,18 @@ struct EngineParts {
 
   // step.cpp
   void reduce_scalars();
-  void update_parameters(std::int64_t t);
-  void update_flat(int flat, std::int64_t t);
+  void update_parameters();
+  void update_flat(int flat, const std::vector<optim::Hyper>& hyper);
+  /// What the next update uses: the group's values, with rate and betas of the schedule.
+  [[nodiscard]] std::vector<optim::Hyper> hyper_now() const;
   /// Takes over what the device has decided about earlier steps; with `wait` about all of them.
+  /// Throws InputError with a diagnosis after too many skipped steps in a row.
   void settle(bool wait);
+  void take_over(const StepResult& result);
+  /// Says which step was skipped and why; the first few, then every hundredth.
+  void report_skip(const StepResult& result, LossScaler::Change change);
+  /// Name of the first parameter whose gradient is not finite on this rank; empty if there is none.
+  [[nodiscard]] std::string first_bad_gradient();
 };
 
 /// Runs `pass` on a stream that drops everything and reports the peak of its arena in bytes.

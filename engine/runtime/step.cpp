@@ -1,5 +1,7 @@
 #include "engine/runtime/parts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -17,10 +19,9 @@ void Engine::step() {
   if (!boundary) {
     return;
   }
-  parts.settle(true);  // earlier steps: they decide the count of applied updates
   parts.reducer.finish_window(*parts.compute);
   parts.reduce_scalars();
-  parts.update_parameters(parts.applied_steps + 1);
+  parts.update_parameters();
   parts.reducer.begin_window();
   ++parts.global_steps;
 }
@@ -39,7 +40,8 @@ void EngineParts::reduce_scalars() {
   compute->wait(world.group.all_reduce_in_place(
       {&all, 1}, comm::ReduceOp::kSum, *comm, comm::Payload::kControl));
   accel::Kernels::StepDecision decision;
-  decision.loss_scale = latest.loss_scale;
+  decision.loss_scale = scaler.scale();
+  decision.check_overflow = !config.bf16_enabled || config.bf16_check_grad_overflow;
   decision.clip = config.gradient_clipping;
   decision.loss_divisor =
       static_cast<double>(world.group.size()) * static_cast<double>(window_micro_steps);
@@ -48,8 +50,8 @@ void EngineParts::reduce_scalars() {
 
   PendingStep step;
   step.result.step = global_steps + 1;
-  step.result.lr = groups.front().lr;
-  step.result.loss_scale = latest.loss_scale;
+  step.result.lr = hyper_now().back().lr;
+  step.result.loss_scale = scaler.scale();
   if (spare_scalars.empty()) {
     spare_scalars.push_back(
         world.device.allocate(sizeof(accel::StepScalars), Category::kOther, MemorySpace::kHost));
@@ -63,11 +65,21 @@ void EngineParts::reduce_scalars() {
   window_micro_steps = 0;
 }
 
-void EngineParts::update_parameters(std::int64_t t) {
+std::vector<optim::Hyper> EngineParts::hyper_now() const {
+  std::vector<optim::Hyper> hyper = groups;
+  for (std::size_t group = 0; schedule != nullptr && group < hyper.size(); ++group) {
+    hyper[group].lr = schedule->lr(applied_steps - 1, group, groups[group].lr);
+    hyper[group].betas = schedule->betas(applied_steps - 1);
+  }
+  return hyper;
+}
+
+void EngineParts::update_parameters() {
+  const std::vector<optim::Hyper> hyper = hyper_now();
   for (int flat = 0; flat < static_cast<int>(plan.flats.size()); ++flat) {
     if (plan.flats[static_cast<std::size_t>(flat)].trainable) {
       store.before_update(flat);
-      update_flat(flat, t);
+      update_flat(flat, hyper);
       store.publish(flat);
     }
   }
@@ -75,7 +87,7 @@ void EngineParts::update_parameters(std::int64_t t) {
 
 /// Updates this rank's part of a flat: one call for each run of parameters of one group. The
 /// padding between them is zero in every state and stays zero under every rule.
-void EngineParts::update_flat(int flat, std::int64_t t) {
+void EngineParts::update_flat(int flat, const std::vector<optim::Hyper>& hyper) {
   const Flat& layout = plan.flats[static_cast<std::size_t>(flat)];
   const Range owned = store.owned(flat);
   const std::int64_t end = owned.begin + owned.count;
@@ -101,8 +113,8 @@ void EngineParts::update_flat(int flat, std::int64_t t) {
       segment.model_copy = store.parameters(flat, range);
     }
     rule->update(segment,
-                 groups[static_cast<std::size_t>(group)],
-                 t,
+                 hyper[static_cast<std::size_t>(group)],
+                 applied_steps + 1,
                  scalar_view(),
                  world.device.kernels(),
                  *compute);
@@ -120,10 +132,87 @@ void EngineParts::settle(bool wait) {
     step.result.loss = decided.loss;
     step.result.grad_norm = decided.grad_norm;
     step.result.skipped = decided.skip != 0;
-    ++(step.result.skipped ? skipped_steps : applied_steps);
-    latest = step.result;
-    results.push_back(step.result);
+    take_over(step.result);
   }
+}
+
+void EngineParts::take_over(const StepResult& result) {
+  latest = result;
+  results.push_back(result);
+  const LossScaler::Change change = scaler.update(result.skipped);
+  if (!result.skipped) {
+    ++applied_steps;
+    skipped_in_a_row = 0;
+    return;
+  }
+  ++skipped_steps;
+  ++skipped_in_a_row;
+  report_skip(result, change);
+  if (skipped_in_a_row >= max_skipped_in_a_row) {
+    const std::string bad = first_bad_gradient();
+    throw InputError(
+        fmt::format("{} steps in a row were not finite, the latest {} at loss scale {}",
+                    skipped_in_a_row,
+                    result.step,
+                    result.loss_scale),
+        bad.empty() ? "gradients of other ranks" : "first in the gradient of " + bad,
+        "look at the data and the learning rate, or train in bf16");
+  }
+}
+
+void EngineParts::report_skip(const StepResult& result, LossScaler::Change change) {
+  constexpr std::int64_t kAlways = 5;
+  constexpr std::int64_t kThen = 100;
+  if (skipped_steps > kAlways && skipped_steps % kThen != 0) {
+    return;
+  }
+  std::string scale;
+  if (change == LossScaler::Change::kHysteresis) {
+    scale = fmt::format(" but hysteresis is {}. Reducing hysteresis to {}",
+                        scaler.state().hysteresis_left + 1,
+                        scaler.state().hysteresis_left);
+  } else if (scaler.dynamic()) {
+    scale = fmt::format(", reducing to {}", scaler.scale());
+  }
+  const std::string bad = first_bad_gradient();
+  if (world.context.rank == 0 || !bad.empty()) {
+    ZERO_LOG(world.context.log,
+             kWarn,
+             "precision",
+             "OVERFLOW! Rank {} Skipping step {}. Attempted loss scale: {}{}{}",
+             world.context.rank,
+             result.step,
+             result.loss_scale,
+             scale,
+             bad.empty() ? "" : "; first in the gradient of " + bad);
+  }
+}
+
+std::string EngineParts::first_bad_gradient() {
+  const TensorView row = limb_row(0);
+  accel::Buffer host = world.device.allocate(row.bytes(), Category::kOther, MemorySpace::kHost);
+  const TensorView host_row = host.view(DType::kI64, row.shape);
+  std::string bad;
+  for (int flat = 0; flat < static_cast<int>(plan.flats.size()) && bad.empty(); ++flat) {
+    const Flat& layout = plan.flats[static_cast<std::size_t>(flat)];
+    const Range slice = store.own_slice(flat);
+    for (const FlatParam& param : layout.params) {
+      const std::int64_t begin = std::max(slice.begin, param.offset);
+      const std::int64_t end = std::min(slice.begin + slice.count, param.offset + param.elems);
+      if (!layout.trainable || begin >= end || !bad.empty()) {
+        continue;
+      }
+      const std::int64_t padded = (end - begin + kAlignElems - 1) / kAlignElems * kAlignElems;
+      world.device.kernels().sum_of_squares(store.gradients(flat, {begin, padded}), row, *compute);
+      world.device.copy(row, host_row, *compute);
+      world.device.zero(row, *compute);
+      compute->synchronize();
+      if (host_row.as<std::int64_t>()[accel::kNormLimbs] > 0) {
+        bad = plan.params[param.param].name;
+      }
+    }
+  }
+  return bad;
 }
 
 }  // namespace zero

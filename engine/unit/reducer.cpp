@@ -9,6 +9,11 @@ Reducer::Reducer(const StatePlan& plan, UnitStore& store, World& world, Streams 
       streams_(streams),
       slots_(
           world.device, world.context, plan.gradient_classes, plan.model_dtype, Category::kBuckets),
+      transport_(world.device,
+                 world.context,
+                 plan.transport_classes,
+                 plan.communication_dtype,
+                 Category::kBuckets),
       flats_(plan.flats.size()),
       params_(plan.params.size()) {
   for (int flat = 0; flat < static_cast<int>(plan_.flats.size()); ++flat) {
@@ -148,47 +153,103 @@ void Reducer::launch_ready() {
   }
 }
 
+TensorView Reducer::outgoing(int flat) {
+  const Flat& layout = flat_plan(flat);
+  const TensorView source = layout.gradients.partitioned
+                                ? target(flat)
+                                : store_.gradients(flat, {0, layout.padded_elems});
+  if (layout.transport_class < 0) {
+    return source;
+  }
+  FlatProgress& mine = progress(flat);
+  const bool is_new = mine.transport == nullptr;
+  if (is_new) {
+    int evicted = -1;
+    mine.transport = &transport_.acquire(layout.transport_class, flat, evicted);
+    streams_.comm.wait(mine.transport->free);  // write-after-read: what was exchanged in it before
+  }
+  const TensorView copy =
+      mine.transport->buffer.view(plan_.communication_dtype, Shape{layout.padded_elems});
+  if (is_new) {
+    world_.device.kernels().cast(source, copy, streams_.comm);
+  }
+  return copy;
+}
+
+std::vector<Range> Reducer::ranges(const BucketPiece& piece, bool all_slices) const {
+  if (!all_slices) {
+    return {{store_.own_slice(piece.flat).begin + piece.begin, piece.count}};
+  }
+  std::vector<Range> all;
+  for (int rank = 0; rank < plan_.ranks; ++rank) {
+    all.push_back({rank * flat_plan(piece.flat).slice_elems + piece.begin, piece.count});
+  }
+  return all;
+}
+
+void Reducer::scale(const Bucket& bucket, double factor, bool all_slices) {
+  for (const BucketPiece& piece : bucket) {
+    for (const Range& range : ranges(piece, all_slices)) {
+      const TensorView part = outgoing(piece.flat).slice(range.begin, range.count);
+      world_.device.kernels().scale(part, static_cast<float>(factor), part, streams_.comm);
+    }
+  }
+}
+
 void Reducer::launch(const Bucket& bucket) {
+  streams_.comm.wait(streams_.compute.record());  // read-after-write: backward's last contribution
+  const bool plain = plan_.factor_before_reduction == 1.0 && plan_.factor_after_reduction == 1.0;
+  const comm::ReduceOp op = plain ? comm::ReduceOp::kMean : comm::ReduceOp::kSum;
+  if (!plain) {
+    scale(bucket, plan_.factor_before_reduction, true);
+  }
   std::vector<comm::SlicedView> slices;
   std::vector<TensorView> pieces;
   for (const BucketPiece& piece : bucket) {
-    const Flat& flat = flat_plan(piece.flat);
-    const TensorView whole = flat.gradients.partitioned
-                                 ? target(piece.flat)
-                                 : store_.gradients(piece.flat, {0, flat.padded_elems});
-    slices.push_back({whole, piece.begin, piece.count});
-    for (int rank = 0; plan_.all_reduce && rank < plan_.ranks; ++rank) {
-      pieces.push_back(whole.slice(rank * flat.slice_elems + piece.begin, piece.count));
+    slices.push_back({outgoing(piece.flat), piece.begin, piece.count});
+    for (const Range& range : ranges(piece, true)) {
+      pieces.push_back(outgoing(piece.flat).slice(range.begin, range.count));
     }
   }
-  streams_.comm.wait(streams_.compute.record());  // read-after-write: backward's last contribution
-  const accel::Event reduced =
-      plan_.all_reduce
-          ? world_.group.all_reduce_in_place(pieces, comm::ReduceOp::kMean, streams_.comm)
-          : world_.group.reduce_scatter_in_place(slices, comm::ReduceOp::kMean, streams_.comm);
-  land(bucket, reduced);
+  if (plan_.all_reduce) {
+    (void)world_.group.all_reduce_in_place(pieces, op, streams_.comm);
+  } else {
+    (void)world_.group.reduce_scatter_in_place(slices, op, streams_.comm);
+  }
+  if (!plain) {
+    scale(bucket, plan_.factor_after_reduction, plan_.all_reduce);
+  }
+  land(bucket);
 }
 
-void Reducer::land(const Bucket& bucket, const accel::Event& reduced) {
+void Reducer::land(const Bucket& bucket) {
   for (const BucketPiece& piece : bucket) {
-    const Flat& flat = flat_plan(piece.flat);
-    if (flat.gradients.partitioned) {
-      const std::int64_t begin = store_.own_slice(piece.flat).begin + piece.begin;
-      world_.device.kernels().accumulate(target(piece.flat).slice(begin, piece.count),
-                                         store_.gradients(piece.flat, {begin, piece.count}),
-                                         micro_steps_ == 0,
+    const Flat& layout = flat_plan(piece.flat);
+    if (!layout.gradients.partitioned && layout.transport_class < 0) {
+      continue;  // reduced where it lies
+    }
+    const bool overwrite = !layout.gradients.partitioned || micro_steps_ == 0;
+    for (const Range& range : ranges(piece, plan_.all_reduce)) {
+      world_.device.kernels().accumulate(outgoing(piece.flat).slice(range.begin, range.count),
+                                         store_.gradients(piece.flat, range),
+                                         overwrite,
                                          streams_.comm);
     }
   }
-  const accel::Event landed = plan_.reduce_at_boundary ? reduced : streams_.comm.record();
+  const accel::Event landed = streams_.comm.record();
   for (const BucketPiece& piece : bucket) {
     FlatProgress& mine = progress(piece.flat);
-    if (--mine.pieces_left == 0) {
-      mine.reduced = landed;
-      if (mine.slot != nullptr) {
-        slots_.release(*mine.slot, landed, true);
-        mine.slot = nullptr;
-      }
+    if (--mine.pieces_left > 0) {
+      continue;
+    }
+    mine.reduced = landed;
+    if (mine.slot != nullptr) {
+      slots_.release(*mine.slot, landed, true);
+      mine.slot = nullptr;
+    }
+    if (mine.transport != nullptr) {
+      transport_.release(*mine.transport, landed, true);
+      mine.transport = nullptr;
     }
   }
 }

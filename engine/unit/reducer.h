@@ -43,11 +43,12 @@ class Reducer {
 
  private:
   struct FlatProgress {
-    int incomplete = 0;     ///< parameters still to come in this micro-step
-    bool complete = false;  ///< everything that will come has been enqueued
-    int pieces_left = 0;    ///< buckets to launch until the slot is free
-    Slot* slot = nullptr;   ///< gradient on its way; nullptr where it accumulates in place
-    accel::Event reduced;   ///< the sum is at its home
+    int incomplete = 0;         ///< parameters still to come in this micro-step
+    bool complete = false;      ///< everything that will come has been enqueued
+    int pieces_left = 0;        ///< buckets to launch until the slot is free
+    Slot* slot = nullptr;       ///< what backward writes; nullptr where it accumulates in place
+    Slot* transport = nullptr;  ///< what is reduced, where its dtype is another
+    accel::Event reduced;       ///< the sum is at its home
   };
   struct ParamProgress {
     int flat = -1;
@@ -69,13 +70,21 @@ class Reducer {
   void fold_locally(int flat);
   void launch_ready();
   void launch(const Bucket& bucket);
-  void land(const Bucket& bucket, const accel::Event& reduced);
+  /// The gradient of a flat as the ranks exchange it: where it lies, or a copy in the communication
+  /// dtype.
+  [[nodiscard]] TensorView outgoing(int flat);
+  /// The ranges of a flat that one bucket piece covers: of one slice, or of all.
+  [[nodiscard]] std::vector<Range> ranges(const BucketPiece& piece, bool all_slices) const;
+  void scale(const Bucket& bucket, double factor, bool all_slices);
+  /// Brings the reduced pieces of a bucket to their home and frees the slots that are done.
+  void land(const Bucket& bucket);
 
   const StatePlan& plan_;
   UnitStore& store_;
   World& world_;
   Streams streams_;
-  SlotPool slots_;
+  SlotPool slots_;      // gradients as backward writes them
+  SlotPool transport_;  // gradients as the ranks exchange them
   std::vector<FlatProgress> flats_;
   std::vector<ParamProgress> params_;
   std::size_t next_bucket_ = 0;

@@ -69,6 +69,29 @@ struct SchedulerConfig {
   std::vector<Param> params;
 };
 
+/// Block `zero_optimization.offload_optimizer` or `offload_param`: where state lives, and how it is
+/// swapped. Sizes are in elements.
+struct OffloadConfig {
+  std::string device = "none";  ///< none, cpu or nvme
+  std::string nvme_path;
+  std::int64_t buffer_count = 0;
+  std::int64_t buffer_size = 100'000'000;
+  std::int64_t max_in_cpu = 1'000'000'000;
+  bool pin_memory = true;
+  bool pipeline_read = false;
+  bool pipeline_write = false;
+  double ratio = 1.0;
+};
+
+/// Block `aio`: file IO of offload to nvme.
+struct AioConfig {
+  std::int64_t block_size = 1'048'576;  ///< bytes
+  std::int64_t queue_depth = 8;
+  std::int64_t intra_op_parallelism = 1;
+  bool single_submit = false;
+  bool overlap_events = true;
+};
+
 /// A ds_config as the engine uses it: every value typed, checked and resolved for a world size.
 struct Config {
   std::int64_t train_batch_size = 0;
@@ -83,9 +106,13 @@ struct Config {
   std::optional<DType> grad_accum_dtype;         ///< unset: the model's dtype
   Fp16Config fp16;
   bool bf16_enabled = false;
+  bool bf16_check_grad_overflow = true;
   OptimizerConfig optimizer;
   std::optional<SchedulerConfig> scheduler;
   ZeroOptimization zero_optimization;
+  OffloadConfig offload_optimizer;
+  OffloadConfig offload_param;
+  AioConfig aio;
 
   [[nodiscard]] DType model_dtype() const noexcept {
     return fp16.enabled ? DType::kF16 : bf16_enabled ? DType::kBF16 : DType::kF32;
@@ -99,6 +126,14 @@ struct LoadOptions {
   std::optional<std::int64_t> train_micro_batch_size_per_gpu;
   std::optional<std::int64_t> gradient_accumulation_steps;
   std::optional<std::int64_t> hidden_size;  ///< of the model, for "auto" bucket sizes
+  std::optional<double> lr;                 ///< for "auto" in optimizer and scheduler
+  std::optional<double> weight_decay;
+  std::optional<double> beta1, beta2;
+  std::optional<double> eps;
+  std::optional<std::int64_t> warmup_num_steps;
+  std::optional<std::int64_t> total_num_steps;
+  std::optional<bool> fp16, bf16;
+  bool strict = false;  ///< unknown names at the top level are errors
 };
 
 /// Reads, checks and resolves a ds_config file for training.

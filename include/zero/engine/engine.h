@@ -56,6 +56,7 @@ struct InitializeOptions {
   InitialValues initial_values{};
   std::vector<ParameterGroup> groups{};
   std::int64_t memory_budget_bytes = 0;  ///< 0: none
+  int max_skipped_in_a_row = 100;        ///< so many steps that are not finite end the training
 };
 
 /// What one optimizer step did.

@@ -46,10 +46,12 @@ struct Flat {
 
   Placement parameters{};
   Placement gradients{};
-  Placement state{};        ///< master and moments
-  int gather_class = -1;    ///< slot class that holds it gathered; −1: never needs one
-  int gradient_class = -1;  ///< slot class that holds its gradient on the way to a reduction; −1:
-                            ///< accumulates in place
+  Placement state{};      ///< master and moments
+  int gather_class = -1;  ///< slot class that holds it gathered; −1: never needs one
+  int gradient_class =
+      -1;  ///< slots that backward writes its gradient to; −1: accumulates in place
+  int transport_class =
+      -1;  ///< slots that it is reduced in, in communication_dtype; −1: where it lies
 };
 
 /// A block, a run of small leaves, or a parameter that several modules use: gathered and reduced as
@@ -60,7 +62,7 @@ struct Unit {
   std::vector<int> flats;
 };
 
-/// Slots of one size: `count` buffers of `elems` elements in the model's dtype.
+/// Slots of one size: `count` buffers of `elems` elements.
 struct SlotClass {
   std::int64_t elems = 0;
   int count = 0;
@@ -83,21 +85,27 @@ struct StatePlan {
   int ranks = 1;
   int stage = 0;
   DType model_dtype = DType::kF32;
-  DType accumulation_dtype = DType::kF32;  ///< data_types.grad_accum_dtype, default: the model's
-  bool separate_master = false;            ///< false: fp32 parameters are their own master
-  int moments = 2;                         ///< fp32 states a parameter that the optimizer keeps
+  DType accumulation_dtype = DType::kF32;   ///< data_types.grad_accum_dtype, default: the model's
+  DType communication_dtype = DType::kF32;  ///< communication_data_type, default: the model's
+  bool separate_master = false;             ///< false: fp32 parameters are their own master
+  int moments = 2;                          ///< fp32 states a parameter that the optimizer keeps
   bool reduce_at_boundary =
       false;                ///< gradients are summed locally and reduced once a step (stages 0, 1)
   bool all_reduce = false;  ///< gradients end up whole (stage 0), else each rank keeps its slice
   bool retain_gathered =
       false;  ///< stage3_max_reuse_distance > 0: idle units stay until their slot is needed
+  /// prescale_gradients and gradient_predivide_factor: gradients are multiplied before and after a
+  /// sum over the ranks. Both 1: a plain mean.
+  double factor_before_reduction = 1.0;
+  double factor_after_reduction = 1.0;
   std::int64_t prefetch_elems = 0;       ///< stage3_prefetch_bucket_size
   std::int64_t gather_bucket_elems = 0;  ///< allgather_bucket_size
   std::vector<ParamInfo> params;
   std::vector<Unit> units;
   std::vector<Flat> flats;
-  std::vector<SlotClass> gather_classes;
-  std::vector<SlotClass> gradient_classes;
+  std::vector<SlotClass> gather_classes;     ///< model dtype
+  std::vector<SlotClass> gradient_classes;   ///< model dtype
+  std::vector<SlotClass> transport_classes;  ///< communication dtype
   std::vector<Bucket> buckets;  ///< launch order: reverse of declaration, shared units last
   PlannedBytes bytes{};
 
