@@ -183,6 +183,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
   Options options;
   std::string budget;
   CLI::App app{std::string(kAbout), "train_lm"};
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_input_options(app, options);
   add_run_options(app, options, budget);
   add_output_options(app, options);
