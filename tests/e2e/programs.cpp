@@ -1,5 +1,7 @@
 #include "programs.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <limits>
 
 namespace zero::testing {
@@ -17,7 +19,7 @@ constexpr const char* kModel = R"({
   "vocab_size": 256, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})";
 
 /// Prose with repetitions, so that a small model learns something in a few steps.
-std::string text() {
+std::string prose() {
   std::string all;
   for (int i = 0; i < 200; ++i) {
     all += "The " + std::to_string(i % 7) + " ships sail north, and the sea is calm. ";
@@ -28,9 +30,26 @@ std::string text() {
 }  // namespace
 
 SmallRun::SmallRun(int stage)
-    : config_(folder_.write("ds_config.json", ds_config(stage))),
-      model_(folder_.write("config.json", kModel)),
-      text_(folder_.write("text.txt", text())) {}
+    : config_(write("ds_config.json", ds_config(stage))),
+      model_(write("config.json", kModel)),
+      text_(write("text.txt", prose())) {}
+
+std::string SmallRun::write(const std::string& name, const std::string& text) const {
+  support::write_bytes(path(name), text);
+  return path(name);
+}
+
+std::vector<std::string> SmallRun::new_files() const {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+    const std::string path = entry.path().string();
+    if (path != config_ && path != model_ && path != text_) {
+      names.push_back(entry.path().filename().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 std::vector<std::string> SmallRun::command(std::initializer_list<std::string> more) const {
   std::vector<std::string> words = {program("train_lm"),

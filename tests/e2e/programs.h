@@ -1,6 +1,7 @@
 #pragma once
 
 #include <support/process.h>
+#include <support/temporary_folder.h>
 
 #include <initializer_list>
 #include <string>
@@ -19,8 +20,12 @@ class SmallRun {
   [[nodiscard]] support::CommandResult run(std::initializer_list<std::string> more = {},
                                            const support::CommandOptions& options = {}) const;
 
-  [[nodiscard]] const support::TemporaryFolder& folder() const noexcept { return folder_; }
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_.file(name); }
+  /// Path of a file in the folder.
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+  /// Writes a file into the folder and returns its path.
+  [[nodiscard]] std::string write(const std::string& name, const std::string& text) const;
+  /// Names in the folder, sorted, without those of the run's own input.
+  [[nodiscard]] std::vector<std::string> new_files() const;
 
  private:
   support::TemporaryFolder folder_;

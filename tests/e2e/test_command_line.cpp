@@ -66,24 +66,24 @@ TEST_CASE("train_lm: wrong files are one line and exit 2", "[e2e][cli]") {
   check_refused(small.run({"--export", "/dev/full"}), "/dev/full");
   check_refused(small.run({"--init", small.path("text.txt")}), "text.txt");
 
-  const std::string cut = small.folder().write("cut.json", "{\"train_batch_size\": ");
+  const std::string cut = small.write("cut.json", "{\"train_batch_size\": ");
   check_refused(small.run({"--config", cut}), "cut.json");
-  const std::string bad = small.folder().write(
+  const std::string bad = small.write(
       "bad.json",
       R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": "three"}})");
   check_refused(small.run({"--config", bad}), "stage");
-  const std::string tiny = small.folder().write("short.txt", "32 bytes are one token too few..");
+  const std::string tiny = small.write("short.txt", "32 bytes are one token too few..");
   check_refused(small.run({"--data", tiny}), "short.txt");
 }
 
 TEST_CASE("train_lm: what a rank alone can find is one line and exit 2", "[e2e][cli]") {
   const SmallRun small;
   // 200 is no token of a vocabulary of 128; the text is read by the ranks, not before.
-  const std::string model = small.folder().write(
-      "small_vocabulary.json",
-      R"({"n_layer": 1, "n_embd": 16, "n_head": 1, "n_positions": 16, "vocab_size": 128,
+  const std::string model =
+      small.write("small_vocabulary.json",
+                  R"({"n_layer": 1, "n_embd": 16, "n_head": 1, "n_positions": 16, "vocab_size": 128,
           "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0})");
-  const std::string text = small.folder().write("high.txt", std::string(500, '\xc8'));
+  const std::string text = small.write("high.txt", std::string(500, '\xc8'));
   const CommandResult result = small.run({"--model", model, "--data", text, "--ranks", "2"});
   INFO(result.err);
   CHECK(result.exit_code == 2);
@@ -96,8 +96,7 @@ TEST_CASE("train_lm: a budget that does not suffice is refused before training",
       small.run({"--memory-budget", "10KiB", "--metrics", small.path("m")});
   CHECK(result.exit_code == 3);
   CHECK_THAT(only_error_line(result.err), Catch::Contains("budget"));
-  CHECK(small.folder().names() ==
-        std::vector<std::string>{"config.json", "ds_config.json", "text.txt"});
+  CHECK(small.new_files().empty());
 }
 
 TEST_CASE("train_lm: metrics that cannot be written end the run before it starts", "[e2e][cli]") {

@@ -2,6 +2,7 @@
 // and documents that quote files.
 #include <support/catch.h>
 #include <support/process.h>
+#include <support/temporary_folder.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -61,7 +62,7 @@ std::vector<std::string> sources() {
 std::vector<Include> includes_of(const std::string& file) {
   static const std::regex kLine(R"re(^\s*#\s*include\s*([<"])([^>"]+)[>"])re");
   std::vector<Include> includes;
-  for (const std::string& line : support::lines_of(support::read_text(root() + "/" + file))) {
+  for (const std::string& line : support::lines_of(support::read_bytes(root() + "/" + file))) {
     std::smatch match;
     if (std::regex_search(line, match, kLine)) {
       includes.push_back({file, match[2], match[1] == "\""});
@@ -183,7 +184,7 @@ bool starts_with(const std::string& text, const std::string& start) {
 
 /// Names between commas in the Checks of .clang-tidy, without the leading "-*".
 std::vector<std::string> tidy_checks() {
-  const std::string text = support::read_text(root() + "/.clang-tidy");
+  const std::string text = support::read_bytes(root() + "/.clang-tidy");
   static const std::regex kName(R"re(^\s+(-?[a-z0-9][A-Za-z0-9.*-]+),?\s*$)re");
   std::vector<std::string> names;
   for (const std::string& line : support::lines_of(text)) {
@@ -277,7 +278,7 @@ TEST_CASE("repository: public headers guard themselves and include public ones",
       continue;
     }
     INFO(file);
-    CHECK_THAT(support::read_text(root() + "/" + file), Catch::StartsWith("#pragma once\n"));
+    CHECK_THAT(support::read_bytes(root() + "/" + file), Catch::StartsWith("#pragma once\n"));
     for (const Include& include : includes_of(file)) {
       CHECK_FALSE(include.quoted);
     }
@@ -285,9 +286,9 @@ TEST_CASE("repository: public headers guard themselves and include public ones",
 }
 
 TEST_CASE("repository: README quotes examples/minimal.cpp as it is", "[repository]") {
-  const std::string program = support::read_text(root() + "/examples/minimal.cpp");
+  const std::string program = support::read_bytes(root() + "/examples/minimal.cpp");
   CHECK(support::lines_of(program).size() < 60);
-  CHECK_THAT(support::read_text(root() + "/README.md"),
+  CHECK_THAT(support::read_bytes(root() + "/README.md"),
              Catch::Contains("```cpp\n" + program + "```\n"));
 }
 

@@ -16,7 +16,7 @@ using support::CommandResult;
 /// Every line of a metrics file; a line that is no JSON fails the test.
 std::vector<Json> metrics_of(const std::string& path) {
   std::vector<Json> lines;
-  for (const std::string& line : support::lines_of(support::read_text(path))) {
+  for (const std::string& line : support::lines_of(support::read_bytes(path))) {
     lines.push_back(Json::parse(line));
   }
   return lines;
@@ -133,17 +133,17 @@ TEST_CASE("train_lm: exported weights start another run where they were", "[e2e]
   const SmallRun small;
   const std::string weights = small.path("w.safetensors");
   REQUIRE(error_free(small.run({"--ranks", "2", "--steps", "30", "--export", weights})).empty());
-  const std::string once = support::read_text(weights);
+  const std::string once = support::read_bytes(weights);
   const std::string metrics = small.path("m.jsonl");
   REQUIRE(
       error_free(
           small.run({"--steps", "1", "--init", weights, "--metrics", metrics, "--export", weights}))
           .empty());
   CHECK(metrics_of(metrics).front().at("loss").get<double>() < 4.5);  // a fresh model has 5.5
-  CHECK(support::read_text(weights) != once);
+  CHECK(support::read_bytes(weights) != once);
 
   REQUIRE(error_free(small.run({"--ranks", "2", "--steps", "30", "--export", weights})).empty());
-  CHECK(support::read_text(weights) == once);
+  CHECK(support::read_bytes(weights) == once);
 }
 
 TEST_CASE("train_lm: a plan made without an engine is what the ledger then measures",
@@ -155,7 +155,7 @@ TEST_CASE("train_lm: a plan made without an engine is what the ledger then measu
       const std::string plan_path = small.path("plan.json");
       const std::string metrics = small.path("m.jsonl");
       REQUIRE(error_free(small.run({"--ranks", ranks, "--plan", plan_path})).empty());
-      const Json plan = Json::parse(support::read_text(plan_path)).at("bytes_per_rank");
+      const Json plan = Json::parse(support::read_bytes(plan_path)).at("bytes_per_rank");
       REQUIRE(
           error_free(small.run({"--ranks", ranks, "--metrics", metrics, "--steps", "2"})).empty());
       const std::vector<Json> lines = metrics_of(metrics);
@@ -180,7 +180,7 @@ TEST_CASE("train_lm: a signal ends the run after a whole step", "[e2e][training]
     const std::string metrics = small.path("m" + std::to_string(signal));
     support::Process process(
         small.command({"--ranks", "2", "--steps", "1000000", "--metrics", metrics}), {});
-    for (int i = 0; i < 2000 && support::lines_of(support::read_text(metrics)).size() < 3; ++i) {
+    for (int i = 0; i < 2000 && support::lines_of(support::read_bytes(metrics)).size() < 3; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     process.send_signal(signal);

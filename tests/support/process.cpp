@@ -1,4 +1,5 @@
 #include <support/process.h>
+#include <support/temporary_folder.h>
 
 #include <algorithm>
 #include <chrono>
@@ -101,7 +102,7 @@ void Process::send_signal(int signal) const {
 }
 
 std::string Process::error_text() const {
-  return read_text(err_path_);
+  return read_bytes(err_path_);
 }
 
 CommandResult Process::wait() {
@@ -121,8 +122,8 @@ CommandResult Process::wait() {
   pid_ = -1;
   result.seconds = elapsed();
   result.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  result.out = read_text(out_path_);
-  result.err = read_text(err_path_);
+  result.out = read_bytes(out_path_);
+  result.err = read_bytes(err_path_);
   return result;
 }
 
@@ -139,7 +140,7 @@ std::vector<pid_t> children_of(pid_t parent) {
       continue;
     }
     // "pid (name) state ppid …"; the name may hold anything, so look behind its last bracket.
-    const std::string stat = read_text(entry.path().string() + "/stat");
+    const std::string stat = read_bytes(entry.path().string() + "/stat");
     std::istringstream rest(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
     char state = 0;
     pid_t parent_of_it = 0;
@@ -151,43 +152,9 @@ std::vector<pid_t> children_of(pid_t parent) {
 }
 
 bool is_running(pid_t process) {
-  const std::string stat = read_text("/proc/" + std::to_string(process) + "/stat");
+  const std::string stat = read_bytes("/proc/" + std::to_string(process) + "/stat");
   const std::size_t bracket = stat.rfind(')');
   return bracket != std::string::npos && stat.size() > bracket + 2 && stat[bracket + 2] != 'Z';
-}
-
-TemporaryFolder::TemporaryFolder()
-    : path_((fs::temp_directory_path() / "zero_test_XXXXXX").string()) {
-  if (mkdtemp(path_.data()) == nullptr) {
-    throw std::runtime_error("no temporary folder in " + fs::temp_directory_path().string());
-  }
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
-std::string TemporaryFolder::write(const std::string& name, const std::string& text) const {
-  std::ofstream stream(file(name), std::ios::binary);
-  stream << text;
-  return file(name);
-}
-
-std::vector<std::string> TemporaryFolder::names() const {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(path_)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
 }
 
 std::vector<std::string> lines_of(const std::string& text) {

@@ -55,28 +55,6 @@ class Process {
 [[nodiscard]] std::vector<pid_t> children_of(pid_t parent);
 [[nodiscard]] bool is_running(pid_t process);
 
-/// A folder that is removed with everything in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  TemporaryFolder(TemporaryFolder&&) = delete;
-  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
-  ~TemporaryFolder();
-
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
-  /// Writes a file and returns its path.
-  [[nodiscard]] std::string write(const std::string& name, const std::string& text) const;
-  /// Names in it, sorted.
-  [[nodiscard]] std::vector<std::string> names() const;
-
- private:
-  std::string path_;
-};
-
-[[nodiscard]] std::string read_text(const std::string& path);
 [[nodiscard]] std::vector<std::string> lines_of(const std::string& text);
 
 }  // namespace zero::support
