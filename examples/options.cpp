@@ -38,6 +38,11 @@ void refuse_features_of_the_future(int argc, char** argv) {
   }
 }
 
+/// CLI11 would wrap a negative number into a large one.
+std::string not_negative(const std::string& text) {
+  return text.find('-') == std::string::npos ? "" : text + " is negative";
+}
+
 void add_input_options(CLI::App& app, Options& options) {
   app.add_option("--config", options.config, "ds_config.json to train by (required)")
       ->type_name("FILE");
@@ -54,9 +59,11 @@ void add_input_options(CLI::App& app, Options& options) {
   app.add_option("--init", options.init, "initial weights; default: made from --seed")
       ->type_name("FILE.safetensors");
   app.add_option("--shuffle", options.shuffle, "visit the windows in an order made from this seed")
-      ->type_name("SEED");
+      ->type_name("SEED")
+      ->check(not_negative);
   app.add_option("--seed", options.seed, "seed of the initial weights and of --sample")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(not_negative);
 }
 
 void add_run_options(CLI::App& app, Options& options, std::string& budget) {
