@@ -1,0 +1,212 @@
+#include "engine/accel/cpu/cpu_kernels.h"
+#include "engine/accel/cpu/kernel_table.h"
+
+#include <algorithm>
+
+namespace zero::accel {
+namespace {
+
+/// Elements a thread takes at a time.
+constexpr std::int64_t kGrain = 1 << 14;
+
+constexpr float kGeluScale = 0.79788456080286536F;  // sqrt(2/π)
+constexpr float kGeluCubic = 0.044715F;
+
+inline float gelu(float x) {
+  return 0.5F * x * (1.0F + vector_tanh(kGeluScale * (x + kGeluCubic * x * x * x)));
+}
+inline float gelu_slope(float x) {
+  const float t = vector_tanh(kGeluScale * (x + kGeluCubic * x * x * x));
+  return 0.5F * (1.0F + t) +
+         0.5F * x * (1.0F - t * t) * kGeluScale * (1.0F + 3.0F * kGeluCubic * x * x);
+}
+
+template <class T>
+ZERO_VECTOR_CLONES void add_loop(const T* a, const T* b, T* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = from_float<T>(to_float(a[i]) + to_float(b[i]));
+  }
+}
+template <class T>
+ZERO_VECTOR_CLONES void scale_loop(const T* x, float factor, T* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = from_float<T>(factor * to_float(x[i]));
+  }
+}
+template <class S, class D>
+ZERO_VECTOR_CLONES void cast_loop(const S* src, D* dst, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    dst[i] = from_float<D>(to_float(src[i]));
+  }
+}
+template <class S, class D>
+ZERO_VECTOR_CLONES void accumulate_loop(const S* src, D* dst, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    dst[i] = from_float<D>(to_float(dst[i]) + to_float(src[i]));
+  }
+}
+template <class T>
+ZERO_VECTOR_CLONES void relu_loop(const T* x, T* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float v = to_float(x[i]);
+    y[i] = from_float<T>(v > 0.0F ? v : 0.0F);
+  }
+}
+template <class T>
+ZERO_VECTOR_CLONES void relu_slope_loop(const T* x, const T* dy, T* dx, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    dx[i] = from_float<T>(to_float(x[i]) > 0.0F ? to_float(dy[i]) : 0.0F);
+  }
+}
+template <class T>
+ZERO_VECTOR_CLONES void gelu_loop(const T* x, T* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    y[i] = from_float<T>(gelu(to_float(x[i])));
+  }
+}
+template <class T>
+ZERO_VECTOR_CLONES void gelu_slope_loop(const T* x, const T* dy, T* dx, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    dx[i] = from_float<T>(to_float(dy[i]) * gelu_slope(to_float(x[i])));
+  }
+}
+
+/// loop(begin, count) over [0, n) in pieces, on the device's threads.
+template <class Loop>
+void in_pieces(int threads, std::int64_t n, Loop loop) {
+  parallel_for(threads, (n + kGrain - 1) / kGrain, [&](std::int64_t piece) {
+    const std::int64_t begin = piece * kGrain;
+    loop(begin, static_cast<std::size_t>(std::min(kGrain, n - begin)));
+  });
+}
+
+template <class Body>
+void with_two(DType a, DType b, Body body) {
+  with_floating(a, [&](auto s) { with_floating(b, [&](auto d) { body(s, d); }); });
+}
+
+void check_same(ConstTensorView a, ConstTensorView b) {
+  ZERO_CHECK(a.dtype == b.dtype && a.elems() == b.elems(),
+             "element-wise kernel over different views");
+}
+
+}  // namespace
+
+void CpuKernels::add(ConstTensorView a, ConstTensorView b, TensorView out, Stream& stream) const {
+  check_same(a, b);
+  check_same(a, out);
+  with_floating(a.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    stream.host_task([x = elements<T>(a),
+                      y = elements<T>(b),
+                      z = elements<T>(out),
+                      n = a.elems(),
+                      t = threads()] {
+      in_pieces(t, n, [&](std::int64_t at, std::size_t count) {
+        add_loop(x + at, y + at, z + at, count);
+      });
+    });
+  });
+}
+
+void CpuKernels::scale(ConstTensorView x, float factor, TensorView out, Stream& stream) const {
+  check_same(x, out);
+  with_floating(x.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    stream.host_task(
+        [a = elements<T>(x), factor, b = elements<T>(out), n = x.elems(), t = threads()] {
+          in_pieces(t, n, [&](std::int64_t at, std::size_t count) {
+            scale_loop(a + at, factor, b + at, count);
+          });
+        });
+  });
+}
+
+void CpuKernels::cast(ConstTensorView src, TensorView dst, Stream& stream) const {
+  accumulate(src, dst, true, stream);
+}
+
+void CpuKernels::accumulate(ConstTensorView src,
+                            TensorView dst,
+                            bool overwrite,
+                            Stream& stream) const {
+  ZERO_CHECK(src.elems() == dst.elems(), "conversion between views of different length");
+  with_two(src.dtype, dst.dtype, [&](auto s, auto d) {
+    using S = decltype(s);
+    using D = decltype(d);
+    stream.host_task(
+        [a = elements<S>(src), b = elements<D>(dst), overwrite, n = src.elems(), t = threads()] {
+          in_pieces(t, n, [&](std::int64_t at, std::size_t count) {
+            overwrite ? cast_loop(a + at, b + at, count) : accumulate_loop(a + at, b + at, count);
+          });
+        });
+  });
+}
+
+void CpuKernels::relu_forward(ConstTensorView x, TensorView y, Stream& stream) const {
+  check_same(x, y);
+  with_floating(x.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    stream.host_task([a = elements<T>(x), b = elements<T>(y), n = x.elems(), t = threads()] {
+      in_pieces(
+          t, n, [&](std::int64_t at, std::size_t count) { relu_loop(a + at, b + at, count); });
+    });
+  });
+}
+
+void CpuKernels::relu_backward(ConstTensorView x,
+                               ConstTensorView dy,
+                               TensorView dx,
+                               Stream& stream) const {
+  check_same(x, dy);
+  check_same(x, dx);
+  with_floating(x.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    stream.host_task([a = elements<T>(x),
+                      b = elements<T>(dy),
+                      c = elements<T>(dx),
+                      n = x.elems(),
+                      t = threads()] {
+      in_pieces(t, n, [&](std::int64_t at, std::size_t count) {
+        relu_slope_loop(a + at, b + at, c + at, count);
+      });
+    });
+  });
+}
+
+void CpuKernels::gelu_forward(ConstTensorView x, TensorView y, Stream& stream) const {
+  check_same(x, y);
+  with_floating(x.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    stream.host_task([a = elements<T>(x), b = elements<T>(y), n = x.elems(), t = threads()] {
+      in_pieces(
+          t, n, [&](std::int64_t at, std::size_t count) { gelu_loop(a + at, b + at, count); });
+    });
+  });
+}
+
+void CpuKernels::gelu_backward(ConstTensorView x,
+                               ConstTensorView dy,
+                               TensorView dx,
+                               Stream& stream) const {
+  check_same(x, dy);
+  check_same(x, dx);
+  with_floating(x.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    stream.host_task([a = elements<T>(x),
+                      b = elements<T>(dy),
+                      c = elements<T>(dx),
+                      n = x.elems(),
+                      t = threads()] {
+      in_pieces(t, n, [&](std::int64_t at, std::size_t count) {
+        gelu_slope_loop(a + at, b + at, c + at, count);
+      });
+    });
+  });
+}
+
+std::unique_ptr<Kernels> make_cpu_kernels(Device& device) {
+  return std::make_unique<CpuKernels>(device);
+}
+
+}  // namespace zero::accel

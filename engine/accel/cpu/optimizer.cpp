@@ -1,0 +1,238 @@
+#include "engine/accel/cpu/kernel_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace zero::accel {
+namespace {
+
+constexpr std::size_t kBlock = 64;        // elements of one partial sum of squares
+constexpr std::int64_t kGrain = 1 << 14;  // elements a thread takes at a time, a multiple of kBlock
+
+using Limbs = std::span<std::int64_t, exact_sum::kLimbs>;
+
+void add_exactly(double value, std::int64_t* limbs) {
+  if (std::isfinite(value)) {
+    exact_sum::add(Limbs(limbs, exact_sum::kLimbs), value);
+  } else {
+    ++limbs[exact_sum::kLimbs];
+  }
+}
+
+template <class T>
+ZERO_VECTOR_CLONES void block_sums(const T* x, std::size_t blocks, double* sums) {
+  for (std::size_t block = 0; block < blocks; ++block) {
+    const T* from = x + block * kBlock;
+    sums[block] = lane_sum<double>(kBlock, [&](std::size_t i) {
+      const auto v = static_cast<double>(to_float(from[i]));
+      return v * v;
+    });
+  }
+}
+
+/// The numbers of one update that are the same for all elements, rounded once to fp32.
+struct AdamNumbers {
+  float factor;  // of the gradient: unscale and clip
+  float beta1, one_minus_beta1;
+  float beta2, one_minus_beta2;
+  float decay;         // decoupled: p ·= decay
+  float l2;            // otherwise: g += l2 · p
+  float step_size;     // lr / (1 − β1^t)
+  float inverse_root;  // 1 / sqrt(1 − β2^t)
+  float eps;
+};
+
+AdamNumbers numbers_of(const AdamArgs& args, float factor) {
+  const auto t = static_cast<double>(args.t);
+  const double correction1 = args.bias_correction ? 1.0 - std::pow(args.beta1, t) : 1.0;
+  const double correction2 = args.bias_correction ? 1.0 - std::pow(args.beta2, t) : 1.0;
+  const auto f = [](double value) { return static_cast<float>(value); };
+  return {factor,
+          f(args.beta1),
+          f(1.0 - args.beta1),
+          f(args.beta2),
+          f(1.0 - args.beta2),
+          f(args.decoupled ? 1.0 - args.lr * args.weight_decay : 1.0),
+          f(args.decoupled ? 0.0 : args.weight_decay),
+          f(args.lr / correction1),
+          f(1.0 / std::sqrt(correction2)),
+          f(args.eps)};
+}
+
+/// m = β1 m + (1−β1) g; v = β2 v + (1−β2) g²; p = p (1 − lr·wd) − lr/(1−β1^t) · m /
+/// (sqrt(v)/sqrt(1−β2^t) + eps).
+template <class G, class C>
+ZERO_VECTOR_CLONES void adam_loop(
+    const AdamNumbers& k, const G* grad, float* p, float* m, float* v, C* copy, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = to_float(grad[i]) * k.factor + k.l2 * p[i];
+    const float m1 = k.beta1 * m[i] + k.one_minus_beta1 * g;
+    const float v1 = k.beta2 * v[i] + k.one_minus_beta2 * (g * g);
+    const float p1 = p[i] * k.decay - k.step_size * (m1 / (std::sqrt(v1) * k.inverse_root + k.eps));
+    m[i] = m1;
+    v[i] = v1;
+    p[i] = p1;
+    if constexpr (!std::is_same_v<C, float>) {
+      copy[i] = from_float<C>(p1);
+    }
+  }
+}
+
+struct SgdNumbers {
+  float factor, lr, momentum, one_minus_dampening, weight_decay;
+  bool nesterov, first;
+};
+
+template <class G, class C>
+ZERO_VECTOR_CLONES void sgd_loop(
+    const SgdNumbers& k, const G* grad, float* p, float* b, C* copy, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = to_float(grad[i]) * k.factor + k.weight_decay * p[i];
+    float step = g;
+    if (b != nullptr) {
+      const float b1 = k.first ? g : k.momentum * b[i] + k.one_minus_dampening * g;
+      b[i] = b1;
+      step = k.nesterov ? g + k.momentum * b1 : b1;
+    }
+    const float p1 = p[i] - k.lr * step;
+    p[i] = p1;
+    if constexpr (!std::is_same_v<C, float>) {
+      copy[i] = from_float<C>(p1);
+    }
+  }
+}
+
+/// loop(begin, count) in pieces, unless the step is to be skipped.
+template <class Loop>
+void unless_skipped(const StepScalars& scalars, int threads, std::int64_t n, Loop loop) {
+  if (scalars.skip != 0) {
+    return;
+  }
+  parallel_for(threads, (n + kGrain - 1) / kGrain, [&](std::int64_t piece) {
+    loop(piece * kGrain, static_cast<std::size_t>(std::min(kGrain, n - piece * kGrain)));
+  });
+}
+
+template <class Body>
+void with_gradient_and_copy(DType grad, TensorView copy, Body body) {
+  with_floating(grad, [&](auto g) {
+    with_floating(copy ? copy.dtype : DType::kF32, [&](auto c) { body(g, c); });
+  });
+}
+
+StepScalars read_scalars(ConstTensorView view) {
+  return *elements<StepScalars>(view);
+}
+
+}  // namespace
+
+void CpuKernels::sum_of_squares(ConstTensorView x, TensorView limbs, Stream& stream) const {
+  ZERO_CHECK(x.elems() % static_cast<std::int64_t>(kBlock) == 0,
+             "sum_of_squares takes whole blocks");
+  with_floating(x.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    stream.host_task([=] {
+      constexpr std::size_t kBlocks = 64;
+      double sums[kBlocks];
+      const auto blocks = static_cast<std::size_t>(x.elems()) / kBlock;
+      for (std::size_t done = 0; done < blocks; done += kBlocks) {
+        const std::size_t count = std::min(kBlocks, blocks - done);
+        block_sums(elements<T>(x) + done * kBlock, count, sums);
+        for (std::size_t i = 0; i < count; ++i) {
+          add_exactly(sums[i], elements<std::int64_t>(limbs));
+        }
+      }
+    });
+  });
+}
+
+void CpuKernels::sum_exactly(ConstTensorView x, TensorView limbs, Stream& stream) const {
+  stream.host_task([=] {
+    add_exactly(static_cast<double>(elements<float>(x)[0]), elements<std::int64_t>(limbs));
+  });
+}
+
+void CpuKernels::step_scalars(const StepDecision& decision,
+                              ConstTensorView limbs,
+                              TensorView scalars,
+                              Stream& stream) const {
+  stream.host_task([=] {
+    using ConstLimbs = std::span<const std::int64_t, exact_sum::kLimbs>;
+    const std::int64_t* squares = elements<std::int64_t>(limbs);
+    const std::int64_t* losses = squares + exact_sum::kLimbs + 1;
+    const double nothing = std::numeric_limits<double>::quiet_NaN();
+    StepScalars out;
+    const bool finite = squares[exact_sum::kLimbs] == 0;
+    out.grad_norm = finite ? std::sqrt(exact_sum::value(ConstLimbs(squares, exact_sum::kLimbs))) /
+                                 decision.loss_scale
+                           : nothing;
+    out.loss = losses[exact_sum::kLimbs] == 0
+                   ? exact_sum::value(ConstLimbs(losses, exact_sum::kLimbs)) / decision.loss_divisor
+                   : nothing;
+    // clip / (norm + 1e-6), at most 1, as torch.nn.utils.clip_grad_norm_ has it.
+    const double clip =
+        decision.clip > 0.0 && finite ? std::min(1.0, decision.clip / (out.grad_norm + 1e-6)) : 1.0;
+    out.gradient_factor = static_cast<float>(clip / decision.loss_scale);
+    out.skip = decision.check_overflow && !finite ? 1 : 0;
+    *elements<StepScalars>(scalars) = out;
+  });
+}
+
+void CpuKernels::adam(const AdamArgs& args, ConstTensorView scalars, Stream& stream) const {
+  const std::int64_t n = args.master.elems();
+  ZERO_CHECK(args.exp_avg.elems() == n && args.exp_avg_sq.elems() == n && args.grad.elems() == n &&
+                 (!args.model_copy || args.model_copy.elems() == n),
+             "adam: states of different length");
+  with_gradient_and_copy(args.grad.dtype, args.model_copy, [&](auto g, auto c) {
+    using G = decltype(g);
+    using C = decltype(c);
+    stream.host_task([=, t = threads()] {
+      const StepScalars step = read_scalars(scalars);
+      const AdamNumbers k = numbers_of(args, step.gradient_factor);
+      unless_skipped(step, t, n, [&](std::int64_t at, std::size_t count) {
+        C* copy = args.model_copy ? elements<C>(args.model_copy) + at : nullptr;
+        adam_loop(k,
+                  elements<G>(args.grad) + at,
+                  elements<float>(args.master) + at,
+                  elements<float>(args.exp_avg) + at,
+                  elements<float>(args.exp_avg_sq) + at,
+                  copy,
+                  count);
+      });
+    });
+  });
+}
+
+void CpuKernels::sgd(const SgdArgs& args, ConstTensorView scalars, Stream& stream) const {
+  const std::int64_t n = args.master.elems();
+  ZERO_CHECK(args.grad.elems() == n &&
+                 (!args.momentum_buffer || args.momentum_buffer.elems() == n) &&
+                 (!args.model_copy || args.model_copy.elems() == n),
+             "sgd: states of different length");
+  with_gradient_and_copy(args.grad.dtype, args.model_copy, [&](auto g, auto c) {
+    using G = decltype(g);
+    using C = decltype(c);
+    stream.host_task([=, t = threads()] {
+      const StepScalars step = read_scalars(scalars);
+      const auto f = [](double value) { return static_cast<float>(value); };
+      const SgdNumbers k{step.gradient_factor,
+                         f(args.lr),
+                         f(args.momentum),
+                         f(1.0 - args.dampening),
+                         f(args.weight_decay),
+                         args.nesterov,
+                         args.t == 1};
+      unless_skipped(step, t, n, [&](std::int64_t at, std::size_t count) {
+        sgd_loop(k,
+                 elements<G>(args.grad) + at,
+                 elements<float>(args.master) + at,
+                 args.momentum_buffer ? elements<float>(args.momentum_buffer) + at : nullptr,
+                 args.model_copy ? elements<C>(args.model_copy) + at : nullptr,
+                 count);
+      });
+    });
+  });
+}
+
+}  // namespace zero::accel
