@@ -9,13 +9,14 @@ namespace zero::config {
 
 /// One finding about a file.
 struct Issue {
-  std::string kind;   ///< parse_error, duplicate_key, unknown_key, bad_value, … (docs/CONFIG.md)
-  std::string path;   ///< full path of the key, "zero_optimization.stage"; empty: the file
-  std::string value;  ///< what stands there, as JSON, shortened
-  std::string message;  ///< what is wrong
-  std::string todo;     ///< what to write instead; may be empty
-  int line = 0;         ///< from 1; 0: no place in the file
-  int column = 0;       ///< from 1, in characters
+  std::string kind =
+      {};  ///< parse_error, duplicate_key, unknown_key, bad_value, … (docs/CONFIG.md)
+  std::string path = {};     ///< full path of the key, "zero_optimization.stage"; empty: the file
+  std::string value = {};    ///< what stands there, as JSON, shortened
+  std::string message = {};  ///< what is wrong
+  std::string todo = {};     ///< what to write instead; may be empty
+  int line = 0;              ///< from 1; 0: no place in the file
+  int column = 0;            ///< from 1, in characters
 };
 
 /// What DeepSpeed says of a file, and whether this engine can train with it.

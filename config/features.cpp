@@ -1,0 +1,47 @@
+#include "config/keys.h"
+
+#include <array>
+
+namespace zero::config {
+namespace {
+
+/// The one place that says what the engine can do. A feature that arrives flips its row; checks,
+/// messages, schema and documentation follow.
+constexpr std::array kFeatures = {
+    FeatureState{Feature::kNow, true, ""},
+    FeatureState{Feature::kIdle, true, ""},
+    FeatureState{Feature::kFp16, false, "fp16 training"},
+    FeatureState{Feature::kBf16, false, "bf16 training"},
+    FeatureState{Feature::kScheduler, false, "a learning-rate schedule from the file"},
+    FeatureState{Feature::kOffloadOptimizer, false, "offload of the optimizer"},
+    FeatureState{Feature::kOffloadParam, false, "offload of parameters"},
+    FeatureState{Feature::kPrescale, false, "dividing gradients before their reduction"},
+    FeatureState{Feature::kReduceOp, false, "summing gradients without dividing by the ranks"},
+    FeatureState{
+        Feature::kCommunicationDtype, false, "a reduction dtype other than that of the model"},
+    FeatureState{
+        Feature::kAccumulationDtype, false, "an accumulation dtype other than that of the model"},
+    FeatureState{Feature::kManualAccumulation, false, "accumulation counted by the caller"},
+    FeatureState{Feature::kLowPrecisionMasters, false, "16-bit master weights or moments"},
+    FeatureState{Feature::kLegacyStage1, false, "the legacy implementation of stage 1"},
+    FeatureState{Feature::kMics, false, "MiCS sharding"},
+    FeatureState{Feature::kHpz, false, "a secondary partition inside a node (hpZ)"},
+    FeatureState{Feature::kQuantized, false, "quantized communication (ZeRO++)"},
+    FeatureState{Feature::kZenflow, false, "ZenFlow"},
+    FeatureState{Feature::kTensorParallel, false, "tensor parallelism from the file (AutoTP)"},
+    FeatureState{Feature::kSequenceParallel, false, "sequence parallelism"},
+    FeatureState{Feature::kExpertParallel, false, "expert parallelism"},
+    FeatureState{Feature::kAutocast, false, "torch autocast"},
+    FeatureState{Feature::kDataEfficiency, false, "the data efficiency library"},
+    FeatureState{Feature::kDeepCompile, false, "DeepCompile"},
+    FeatureState{Feature::kOptimizerFlags, false, "this variant of the optimizer"},
+};
+static_assert(kFeatures.size() == static_cast<std::size_t>(Feature::kCount));
+
+}  // namespace
+
+const FeatureState& feature_state(Feature feature) {
+  return kFeatures.at(static_cast<std::size_t>(feature));
+}
+
+}  // namespace zero::config
