@@ -5,7 +5,6 @@ namespace zero::nn {
 
 Block::Block(const std::string& name, const Options& options)
     : Module(name),
-      width_(options.width),
       ln_1_(name + ".ln_1", options.width, options.layer_norm_eps),
       attention_(name + ".attn",
                  {.width = options.width,

@@ -1,5 +1,5 @@
+#include "engine/checkpoint/safetensors_header.h"
 #include <zero/core/error.h>
-#include <zero/engine/safetensors.h>
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -30,14 +30,6 @@ bool skipped(const std::string& name) {
           (ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias")));
 }
 
-std::vector<std::int64_t> dims_of(const Shape& shape) {
-  std::vector<std::int64_t> dims;
-  for (int dim = 0; dim < shape.rank(); ++dim) {
-    dims.push_back(shape[dim]);
-  }
-  return dims;
-}
-
 }  // namespace
 
 PretrainedWeights::PretrainedWeights(const std::string& path)
@@ -66,7 +58,7 @@ void PretrainedWeights::check(std::span<const ParamInfo> parameters) const {
   for (const ParamInfo& parameter : parameters) {
     known.insert(parameter.name);
     const SafetensorsEntry& entry = reader_->entry(stored_name(parameter.name));
-    if (entry.shape != dims_of(parameter.shape)) {
+    if (entry.shape != safetensors::dims_of(parameter.shape)) {
       throw InputError(fmt::format("tensor \"{}\" has shape [{}], the model's is {}",
                                    parameter.name,
                                    fmt::join(entry.shape, ", "),

@@ -204,6 +204,14 @@ Entries parse_header(std::string_view header, std::uint64_t data_bytes, const st
   return entries;
 }
 
+std::vector<std::int64_t> dims_of(const Shape& shape) {
+  std::vector<std::int64_t> dims(static_cast<std::size_t>(shape.rank()));
+  for (int dim = 0; dim < shape.rank(); ++dim) {
+    dims[static_cast<std::size_t>(dim)] = shape[dim];
+  }
+  return dims;
+}
+
 const char* dtype_code(DType dtype) {
   switch (dtype) {
     case DType::kF32:

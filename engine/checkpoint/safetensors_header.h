@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace zero::safetensors {
 
@@ -27,5 +28,7 @@ using Entries = std::map<std::string, SafetensorsEntry, std::less<>>;
 
 /// The format's code for a dtype that the writer writes.
 [[nodiscard]] const char* dtype_code(DType dtype);
+/// A shape as the header writes it.
+[[nodiscard]] std::vector<std::int64_t> dims_of(const Shape& shape);
 
 }  // namespace zero::safetensors

@@ -37,7 +37,7 @@ safetensors::Entries read_header(const File& file) {
 /// Reads elements of type T piece by piece and widens them.
 template <class T>
 void read_widened(const File& file, std::uint64_t offset, std::span<float> values) {
-  std::array<T, 4096> piece;
+  std::array<T, 4096> piece{};
   while (!values.empty()) {
     const std::size_t count = std::min(values.size(), piece.size());
     const std::span<T> got(piece.data(), count);

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <tuple>
 #include <unistd.h>
 
 namespace zero {
@@ -28,7 +27,7 @@ int dtype_rank(DType dtype) {
 
 template <class T>
 void write_rounded(const File& file, std::uint64_t offset, std::span<const float> values) {
-  std::array<T, 4096> piece;
+  std::array<T, 4096> piece{};
   while (!values.empty()) {
     const std::size_t count = std::min(values.size(), piece.size());
     std::transform(values.begin(),
@@ -46,8 +45,7 @@ void write_rounded(const File& file, std::uint64_t offset, std::span<const float
 SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<Tensor> tensors)
     : path_(std::move(path)), temporary_(temporary_name(path_)) {
   std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
-    return std::tuple(-dtype_rank(a.dtype), std::string_view(a.name)) <
-           std::tuple(-dtype_rank(b.dtype), std::string_view(b.name));
+    return a.dtype != b.dtype ? dtype_rank(a.dtype) > dtype_rank(b.dtype) : a.name < b.name;
   });
   nlohmann::ordered_json header;
   header["__metadata__"] = {{"format", "pt"}};
@@ -55,14 +53,10 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<Tensor> tenso
   for (const Tensor& tensor : tensors) {
     const std::uint64_t end =
         bytes + static_cast<std::uint64_t>(tensor.shape.elems()) * dtype_size(tensor.dtype);
-    std::vector<std::int64_t> shape;
-    for (int dim = 0; dim < tensor.shape.rank(); ++dim) {
-      shape.push_back(tensor.shape[dim]);
-    }
     nlohmann::ordered_json& entry = header[tensor.name];
     ZERO_CHECK(entry.is_null(), "tensor " + tensor.name + " is given twice");
     entry["dtype"] = safetensors::dtype_code(tensor.dtype);
-    entry["shape"] = shape;
+    entry["shape"] = safetensors::dims_of(tensor.shape);
     entry["data_offsets"] = {bytes, end};
     places_[tensor.name] = {.dtype = tensor.dtype, .elems = tensor.shape.elems(), .begin = bytes};
     bytes = end;

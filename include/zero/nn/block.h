@@ -43,7 +43,6 @@ class Block : public Module {
                 Execution& execution) const;
 
  private:
-  std::int64_t width_;
   LayerNorm ln_1_;
   CausalSelfAttention attention_;
   LayerNorm ln_2_;
