@@ -367,6 +367,21 @@ TEST_CASE("local: two groups used by their own ranks at the same time", "[comm][
   CHECK(flatten(failures) == std::vector<std::string>{});
 }
 
+TEST_CASE("group: on a null stream nothing happens", "[comm]") {
+  const auto traffic = run_ranks(2, [](RankEnv& env) {
+    const auto nothing = env.device.make_null_stream();
+    const TensorView counted{nullptr, DType::kF32, Shape{4}};
+    const comm::SlicedView sliced{counted, 0, 2};
+    (void)env.group.all_gather_in_place(std::vector{sliced}, *nothing);
+    (void)env.group.all_reduce_in_place(std::vector{counted}, ReduceOp::kSum, *nothing);
+    env.group.broadcast(counted, 0, *nothing).wait();
+    env.group.barrier(env.make_stream("comm")).wait();
+    return env.group.traffic();
+  });
+  CHECK(traffic[0].collectives == 0);
+  CHECK(traffic[1].bytes_in == 0);
+}
+
 TEST_CASE("group: wrong arguments are refused before anything is sent", "[comm][faults]") {
   const auto results = run_ranks(2, [](RankEnv& env) {
     accel::Stream& stream = env.make_stream("comm");

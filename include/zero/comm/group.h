@@ -56,6 +56,7 @@ struct Call;
 /// an fp32 accumulator and one rounding (local, mpi). fp32, fp16, bf16, int32, int64 (moves: any
 /// dtype). Counts may be 0. Thread: one thread per group at a time. Memory given must live until
 /// the event. World size 1: no transport at all.
+/// On a null stream arguments are checked and nothing else happens.
 class Group {
  public:
   Group(RankContext& context, accel::Device& device, int rank, int size);
@@ -128,10 +129,12 @@ class Group {
   accel::Event start(Call call, accel::Stream& stream);
   accel::Event start_pairwise(Call call, std::vector<std::uint64_t>& counters, accel::Stream& s);
   accel::Event copy_alone(ConstTensorView src, TensorView dst, accel::Stream& stream);
-  [[nodiscard]] Call sliced_call(Verb verb, std::span<const SlicedView> views) const;
+  [[nodiscard]] Call sliced_call(Verb verb,
+                                 std::span<const SlicedView> views,
+                                 accel::Stream& stream) const;
   [[nodiscard]] std::byte* host_address(const std::byte* data, std::int64_t elems) const;
   [[noreturn]] void refuse(Verb verb, const std::string& what, const std::string& todo) const;
-  void check_memory(Verb verb, const std::byte* data, std::int64_t elems) const;
+  void check_memory(Verb verb, ConstTensorView view, accel::Stream& stream) const;
   void check_disjoint(Verb verb, ConstTensorView src, ConstTensorView dst) const;
   void check_reducible(Verb verb, DType dtype, ReduceOp op) const;
   void check_peer(Verb verb, int peer) const;
