@@ -64,6 +64,9 @@ struct Checked {
 /// Reads and checks a text: syntax, keys, conversions, ranges, batch, rules across keys.
 [[nodiscard]] Checked check(std::string text, const LoadOptions& options);
 
+/// Checks every key of the document against the table; fills in Checked::values.
+void walk(Checked& out, const LoadOptions& options);
+
 /// Checks optimizer.params or scheduler.params against the arguments of the type.
 void check_params(Checked& out,
                   std::string_view owner,

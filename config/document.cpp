@@ -1,10 +1,10 @@
 #include "config/document.h"
 
+#include "config/number.h"
 #include "config/text.h"
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <unordered_set>
 
 namespace zero::config {
@@ -378,7 +378,7 @@ class Reader {
     if (is_punctuation(peek())) {
       throw SyntaxFault{std::string("found '") + peek() + "' where a value was expected", at_};
     }
-    const std::size_t number_end = scan_number(begin);
+    const std::size_t number_end = scan_number(text_, begin);
     for (;; ++at_) {
       const char ch = peek();
       const bool end_of_line = ended() || ch == '\n' || ch == '\r';
@@ -412,69 +412,14 @@ class Reader {
     if (word == "false") {
       return false;
     }
-    return number_end == at_ ? number(word, begin) : Json(Json::value_t::discarded);
-  }
-
-  /// End of the JSON number that begins at `at`, blanks after it included; 0 if there is none.
-  [[nodiscard]] std::size_t scan_number(std::size_t at) const {
-    const auto digit = [&] { return at < text_.size() && text_[at] >= '0' && text_[at] <= '9'; };
-    const auto is = [&](char ch) { return at < text_.size() && text_[at] == ch; };
-    at += is('-') ? 1U : 0U;
-    if (!digit()) {
-      return 0;
+    if (number_end != at_) {
+      return Json(Json::value_t::discarded);
     }
-    if (is('0')) {
-      ++at;
-    } else {
-      while (digit()) {
-        ++at;
-      }
-    }
-    std::size_t mark = at;
-    if (is('.')) {
-      ++at;
-      while (digit()) {
-        ++at;
-      }
-      at = at == mark + 1 ? mark : at;
-    }
-    mark = at;
-    if (is('e') || is('E')) {
-      ++at;
-      at += is('-') || is('+') ? 1U : 0U;
-      const std::size_t first = at;
-      while (digit()) {
-        ++at;
-      }
-      at = at == first ? mark : at;
-    }
-    while (is(' ') || is('\t')) {
-      ++at;
-    }
-    return at;
-  }
-
-  static Json number(std::string_view word, std::size_t begin) {
-    const char* first = word.data();
-    const char* last = first + word.size();
-    if (word.find_first_of(".eE") == std::string_view::npos) {
-      std::int64_t small = 0;
-      if (std::from_chars(first, last, small).ec == std::errc{}) {
-        return small;
-      }
-      std::uint64_t large = 0;
-      if (std::from_chars(first, last, large).ec == std::errc{}) {
-        return large;
-      }
-    }
-    const double value = std::strtod(std::string(word).c_str(), nullptr);
-    if (!std::isfinite(value)) {
+    auto number = read_number(word);
+    if (!number) {
       throw SyntaxFault{"the number is larger than any double", begin};
     }
-    if (std::abs(value) < 1e10 && value == std::floor(value)) {
-      return static_cast<std::int64_t>(value);
-    }
-    return value;
+    return std::move(*number);
   }
 
   Document& document_;

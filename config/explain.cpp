@@ -136,6 +136,21 @@ std::string describe(const Block& block, const Key& key) {
   return text;
 }
 
+/// The full path that is nearest by its whole or by its last part.
+std::string nearest_key(const std::string& wanted, const std::vector<std::string>& paths) {
+  std::vector<std::string_view> wholes(paths.begin(), paths.end());
+  if (std::string near = nearest(wanted, wholes); !near.empty()) {
+    return near;
+  }
+  std::vector<std::string_view> ends;
+  for (const std::string& path : paths) {
+    ends.push_back(std::string_view(path).substr(path.rfind('.') + 1));
+  }
+  const std::string near = nearest(wanted, ends);
+  const auto found = std::find(ends.begin(), ends.end(), near);
+  return near.empty() ? near : paths[static_cast<std::size_t>(found - ends.begin())];
+}
+
 }  // namespace
 
 std::string explain_file(const std::string& text,
@@ -173,8 +188,7 @@ std::string explain_key(const std::string& wanted) {
     }
   }
   if (out.empty()) {
-    const std::vector<std::string_view> views(paths.begin(), paths.end());
-    const std::string near = nearest(wanted, views);
+    const std::string near = nearest_key(wanted, paths);
     throw InputError("no key is called " + in_quotes(wanted),
                      {},
                      near.empty() ? "see docs/CONFIG.md" : "did you mean " + near + "?");

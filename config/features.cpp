@@ -12,7 +12,7 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::kIdle, true, ""},
     FeatureState{Feature::kFp16, false, "fp16 training"},
     FeatureState{Feature::kBf16, false, "bf16 training"},
-    FeatureState{Feature::kScheduler, false, "a learning-rate schedule from the file"},
+    FeatureState{Feature::kScheduler, true, "a learning-rate schedule from the file"},
     FeatureState{Feature::kOffloadOptimizer, false, "offload of the optimizer"},
     FeatureState{Feature::kOffloadParam, false, "offload of parameters"},
     FeatureState{Feature::kPrescale, false, "dividing gradients before their reduction"},

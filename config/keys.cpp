@@ -9,8 +9,12 @@ namespace {
 
 std::vector<Block> collect() {
   std::vector<Block> all;
-  for (const auto part :
-       {root_blocks(), params_blocks(), zero_blocks(), training_blocks(), foreign_blocks()}) {
+  for (const auto part : {root_blocks(),
+                          params_blocks(),
+                          zero_blocks(),
+                          offload_blocks(),
+                          training_blocks(),
+                          foreign_blocks()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

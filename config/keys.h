@@ -125,6 +125,7 @@ struct Removed {
 // The tables, one a file.
 [[nodiscard]] std::span<const Block> root_blocks();
 [[nodiscard]] std::span<const Block> zero_blocks();
+[[nodiscard]] std::span<const Block> offload_blocks();
 [[nodiscard]] std::span<const Block> training_blocks();
 [[nodiscard]] std::span<const Block> params_blocks();
 [[nodiscard]] std::span<const Block> foreign_blocks();
