@@ -14,12 +14,15 @@ struct Row {
 
 /// 1234567 → "1,234,567".
 std::string grouped(std::int64_t value) {
-  std::string digits = std::to_string(value);
-  for (std::size_t place = digits.size(); place > 3;) {
-    place -= 3;
-    digits.insert(place, ",");
+  const std::string digits = std::to_string(value);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) {
+      text += ',';
+    }
+    text += digits[i];
   }
-  return digits;
+  return text;
 }
 
 std::vector<Row> rows_of(const StatePlan& plan,
