@@ -122,17 +122,17 @@ struct Config {
 /// What the caller adds to a file: batch arguments of the command line and what "auto" stands for.
 struct LoadOptions {
   int world = 1;  ///< data-parallel size: the N of the batch triple
-  std::optional<std::int64_t> train_batch_size;
-  std::optional<std::int64_t> train_micro_batch_size_per_gpu;
-  std::optional<std::int64_t> gradient_accumulation_steps;
-  std::optional<std::int64_t> hidden_size;  ///< of the model, for "auto" bucket sizes
-  std::optional<double> lr;                 ///< for "auto" in optimizer and scheduler
-  std::optional<double> weight_decay;
-  std::optional<double> beta1, beta2;
-  std::optional<double> eps;
-  std::optional<std::int64_t> warmup_num_steps;
-  std::optional<std::int64_t> total_num_steps;
-  std::optional<bool> fp16, bf16;
+  std::optional<std::int64_t> train_batch_size = {};
+  std::optional<std::int64_t> train_micro_batch_size_per_gpu = {};
+  std::optional<std::int64_t> gradient_accumulation_steps = {};
+  std::optional<std::int64_t> hidden_size = {};  ///< of the model, for "auto" bucket sizes
+  std::optional<double> lr = {};                 ///< for "auto" in optimizer and scheduler
+  std::optional<double> weight_decay = {};
+  std::optional<double> beta1 = {}, beta2 = {};
+  std::optional<double> eps = {};
+  std::optional<std::int64_t> warmup_num_steps = {};
+  std::optional<std::int64_t> total_num_steps = {};
+  std::optional<bool> fp16 = {}, bf16 = {};
   bool strict = false;  ///< unknown names at the top level are errors
 };
 
