@@ -1,0 +1,185 @@
+// Kernels of the optimizer step: exact norm, step scalars and updates.
+#include "accel/bench_device.h"
+#include "accel/oracle.h"
+#include <support/catch.h>
+
+#include <random>
+
+namespace {
+
+using namespace zero;           // NOLINT(google-build-using-namespace): test file
+using namespace zero::testing;  // NOLINT(google-build-using-namespace): test file
+
+constexpr std::int64_t kRow = accel::kNormLimbs + 1;
+
+TensorView zeros(BenchDevice& bench, DType dtype, const Shape& shape) {
+  const TensorView view = bench.raw(dtype, shape);
+  bench.device->zero(view, *bench.stream);
+  return view;
+}
+
+TensorView make_scalars(BenchDevice& bench, const accel::StepScalars& values) {
+  const Shape shape{static_cast<std::int64_t>(sizeof(values))};
+  const TensorView view = bench.raw(DType::kU8, shape);
+  bench.device->copy(
+      {reinterpret_cast<const std::byte*>(&values), DType::kU8, shape}, view, *bench.stream);
+  bench.stream->synchronize();
+  return view;
+}
+
+accel::StepScalars decide(BenchDevice& bench,
+                          TensorView limbs,
+                          const accel::Kernels::StepDecision& decision) {
+  const TensorView view = make_scalars(bench, {});
+  bench.kernels().step_scalars(decision, limbs, view, *bench.stream);
+  accel::StepScalars out;
+  bench.device->copy(
+      view, {reinterpret_cast<std::byte*>(&out), DType::kU8, view.shape}, *bench.stream);
+  bench.stream->synchronize();
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("norm: 1,000 random cuttings of a gradient over ranks give the same bits",
+          "[accel][norm]") {
+  BenchDevice bench;
+  constexpr std::int64_t kBlocks = 50;
+  const std::vector<float> values = numbers(kBlocks * 64, 5, 100.0F);
+  const TensorView x = bench.tensor(DType::kF32, Shape{kBlocks * 64}, values);
+  const auto norm_of = [&](const std::vector<std::int64_t>& cuts) {
+    const TensorView limbs = zeros(bench, DType::kI64, Shape{2, kRow});
+    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+      bench.kernels().sum_of_squares(
+          x.slice(cuts[i] * 64, (cuts[i + 1] - cuts[i]) * 64), limbs.slice(0, kRow), *bench.stream);
+    }
+    return decide(bench, limbs, {}).grad_norm;
+  };
+  const double reference = norm_of({0, kBlocks});
+  double squares = 0;
+  for (const float value : values) {
+    squares += static_cast<double>(value) * value;
+  }
+  CHECK(reference == Approx(std::sqrt(squares)).epsilon(1e-12));
+  std::mt19937_64 random(11);
+  for (int cutting = 0; cutting < 1000; ++cutting) {
+    std::vector<std::int64_t> cuts = {0, kBlocks};
+    for (int i = 0; i < 4; ++i) {
+      cuts.push_back(static_cast<std::int64_t>(random() % (kBlocks + 1)));
+    }
+    std::sort(cuts.begin(), cuts.end());
+    REQUIRE(norm_of(cuts) == reference);
+  }
+}
+
+TEST_CASE("step scalars: clip and unscale are one factor, as PyTorch clips", "[accel]") {
+  BenchDevice bench;
+  std::vector<float> values(64, 0.0F);
+  values[3] = 3.0F * 8.0F;
+  values[7] = 4.0F * 8.0F;  // norm 5 at loss scale 8
+  const TensorView x = bench.tensor(DType::kF32, Shape{64}, values);
+  const TensorView loss = bench.tensor(DType::kF32, Shape{1}, {2.5F});
+  const TensorView limbs = zeros(bench, DType::kI64, Shape{2, kRow});
+  bench.kernels().sum_of_squares(x, limbs.slice(0, kRow), *bench.stream);
+  bench.kernels().sum_exactly(loss, limbs.slice(kRow, kRow), *bench.stream);
+  bench.kernels().sum_exactly(loss, limbs.slice(kRow, kRow), *bench.stream);
+  const accel::StepScalars clipped =
+      decide(bench, limbs, {.loss_scale = 8.0, .clip = 1.0, .loss_divisor = 2.0});
+  CHECK(clipped.grad_norm == 5.0);
+  CHECK(clipped.loss == 2.5);
+  CHECK(clipped.skip == 0);
+  CHECK(clipped.gradient_factor == static_cast<float>(1.0 / (5.0 + 1e-6) / 8.0));
+  CHECK(decide(bench, limbs, {.loss_scale = 8.0, .clip = 0.0}).gradient_factor == 0.125F);
+  CHECK(decide(bench, limbs, {.loss_scale = 8.0, .clip = 6.0}).gradient_factor == 0.125F);
+}
+
+TEST_CASE("step scalars: one number that is not finite skips the step", "[accel]") {
+  BenchDevice bench;
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    std::vector<float> values(128, 1.0F);
+    values[77] = bad;
+    const TensorView x = bench.tensor(DType::kF32, Shape{128}, values);
+    const TensorView limbs = zeros(bench, DType::kI64, Shape{2, kRow});
+    bench.kernels().sum_of_squares(x, limbs.slice(0, kRow), *bench.stream);
+    const accel::StepScalars scalars = decide(bench, limbs, {.clip = 1.0});
+    CHECK(scalars.skip == 1);
+    CHECK(std::isnan(scalars.grad_norm));
+    CHECK(decide(bench, limbs, {.check_overflow = false}).skip == 0);
+  }
+}
+
+TEST_CASE("adam: ten steps equal the published formula in fp64", "[accel][optimizer]") {
+  for (const bool decoupled : {true, false}) {
+    BenchDevice bench;
+    constexpr std::int64_t kN = 200;
+    const std::vector<float> start = numbers(kN, 1);
+    const TensorView p = bench.tensor(DType::kF32, Shape{kN}, start);
+    const TensorView m = zeros(bench, DType::kF32, Shape{kN});
+    const TensorView v = zeros(bench, DType::kF32, Shape{kN});
+    const TensorView copy = bench.raw(DType::kBF16, Shape{kN});
+    const TensorView scalars = make_scalars(bench, {.gradient_factor = 0.5F});
+    oracle::Values ep = oracle::wide(start);
+    oracle::Values em(kN);
+    oracle::Values ev(kN);
+    for (int t = 1; t <= 10; ++t) {
+      const std::vector<float> grad = numbers(kN, 100 + static_cast<std::uint64_t>(t), 2.0F);
+      accel::AdamArgs args{p, m, v, bench.tensor(DType::kF32, Shape{kN}, grad), copy};
+      args.lr = 0.01;
+      args.weight_decay = 0.1;
+      args.decoupled = decoupled;
+      args.t = t;
+      bench.kernels().adam(args, scalars, *bench.stream);
+      for (std::size_t i = 0; i < ep.size(); ++i) {
+        const double g = 0.5 * grad[i] + (decoupled ? 0.0 : 0.1 * ep[i]);
+        em[i] = 0.9 * em[i] + 0.1 * g;
+        ev[i] = 0.999 * ev[i] + 0.001 * g * g;
+        const double denominator = std::sqrt(ev[i] / (1 - std::pow(0.999, t))) + 1e-8;
+        ep[i] -= decoupled ? 0.01 * 0.1 * ep[i] : 0.0;
+        ep[i] -= 0.01 * (em[i] / (1 - std::pow(0.9, t))) / denominator;
+      }
+    }
+    CHECK(worst(bench.read(p), ep) < 2e-6);
+    CHECK(bench.read(copy) == rounded(DType::kBF16, bench.read(p)));
+    const std::vector<float> before = bench.read(p);
+    accel::AdamArgs args{p, m, v, bench.tensor(DType::kF32, Shape{kN}, numbers(kN, 7)), {}};
+    args.lr = 1.0;
+    bench.kernels().adam(args, make_scalars(bench, {.skip = 1}), *bench.stream);
+    CHECK(bench.read(p) == before);
+  }
+}
+
+TEST_CASE("sgd: momentum, dampening, Nesterov and decay as torch.optim.SGD defines them",
+          "[accel][optimizer]") {
+  struct Case {
+    double momentum, dampening;
+    bool nesterov;
+  };
+  for (const Case& c :
+       {Case{0, 0, false}, Case{0.9, 0, false}, Case{0.9, 0.3, false}, Case{0.9, 0, true}}) {
+    BenchDevice bench;
+    constexpr std::int64_t kN = 65;
+    const std::vector<float> start = numbers(kN, 1);
+    const TensorView p = bench.tensor(DType::kF32, Shape{kN}, start);
+    const TensorView buffer = c.momentum != 0 ? zeros(bench, DType::kF32, Shape{kN}) : TensorView{};
+    const TensorView scalars = make_scalars(bench, {});
+    oracle::Values ep = oracle::wide(start);
+    oracle::Values eb(kN);
+    for (int t = 1; t <= 5; ++t) {
+      const std::vector<float> grad = numbers(kN, 100 + static_cast<std::uint64_t>(t));
+      accel::SgdArgs args{p, buffer, bench.tensor(DType::kF32, Shape{kN}, grad), {}};
+      args.lr = 0.1;
+      args.momentum = c.momentum;
+      args.dampening = c.dampening;
+      args.nesterov = c.nesterov;
+      args.weight_decay = 0.05;
+      args.t = t;
+      bench.kernels().sgd(args, scalars, *bench.stream);
+      for (std::size_t i = 0; i < ep.size(); ++i) {
+        const double g = grad[i] + 0.05 * ep[i];
+        eb[i] = t == 1 ? g : c.momentum * eb[i] + (1 - c.dampening) * g;
+        ep[i] -= 0.1 * (c.momentum == 0 ? g : c.nesterov ? g + c.momentum * eb[i] : eb[i]);
+      }
+    }
+    CHECK(worst(bench.read(p), ep) < 2e-6);
+  }
+}
