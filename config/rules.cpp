@@ -53,6 +53,12 @@ void check_features(Checked& out) {
   if (stage(out) == 3 && home(out, "offload_param") != "none") {
     refuse(out, "zero_optimization.offload_param.device", Feature::kOffloadParam);
   }
+  if (other_dtype(out, "data_types.grad_accum_dtype")) {
+    refuse(out, "data_types.grad_accum_dtype", Feature::kAccumulationDtype);
+  }
+  if (other_dtype(out, "communication_data_type")) {
+    refuse(out, "communication_data_type", Feature::kCommunicationDtype);
+  }
   if (zenflow(out)) {
     refuse(out, "zero_optimization.zenflow", Feature::kZenflow);
   }

@@ -32,5 +32,7 @@ struct Rule {
 /// A flag of bf16 or bfloat16, whichever is read.
 [[nodiscard]] bool bf16(const Checked& c, std::string_view key);
 [[nodiscard]] bool zenflow(const Checked& c);
+/// Whether a dtype is given by any of its names and is not that of the model.
+[[nodiscard]] bool other_dtype(const Checked& c, std::string_view path);
 
 }  // namespace zero::config

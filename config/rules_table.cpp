@@ -28,6 +28,35 @@ bool bf16(const Checked& c, std::string_view key) {
   return c.is_true(c.bf16_block() + "." + std::string(key));
 }
 
+namespace {
+
+std::string_view model_dtype(const Checked& c) {
+  return c.is_true("fp16.enabled") ? "fp16" : bf16(c, "enabled") ? "bf16" : "fp32";
+}
+
+/// "fp32" for any of the names of a dtype.
+std::string_view dtype_of(const Json& name) {
+  const std::string text = name.is_string() ? name.get<std::string>() : "";
+  const auto has = [&](std::string_view words) {
+    const auto list = split(words, '|');
+    return std::find(list.begin(), list.end(), text) != list.end();
+  };
+  if (has("fp16|float16|half|torch.float16")) {
+    return "fp16";
+  }
+  if (has("bf16|bfloat16|torch.bfloat16")) {
+    return "bf16";
+  }
+  return has("fp32|float32|float|torch.float32") ? "fp32" : "";
+}
+
+}  // namespace
+
+bool other_dtype(const Checked& c, std::string_view path) {
+  const auto dtype = dtype_of(c.at(path));
+  return !dtype.empty() && dtype != model_dtype(c);
+}
+
 bool zenflow(const Checked& c) {
   return c.given("zero_optimization.zenflow") && c.raw("zero_optimization.zenflow").is_object();
 }
@@ -65,29 +94,8 @@ bool dynamic_fp16(const Checked& c) {
   return c.is_true("fp16.enabled") && number(c, "fp16.loss_scale") == 0.0;
 }
 
-std::string_view model_dtype(const Checked& c) {
-  return c.is_true("fp16.enabled") ? "fp16" : bf16(c, "enabled") ? "bf16" : "fp32";
-}
-
-/// "fp32" for any of the names of a dtype.
-std::string_view dtype_of(const Json& name) {
-  const std::string text = name.is_string() ? name.get<std::string>() : "";
-  const auto has = [&](std::string_view words) {
-    const auto list = split(words, '|');
-    return std::find(list.begin(), list.end(), text) != list.end();
-  };
-  if (has("fp16|float16|half|torch.float16")) {
-    return "fp16";
-  }
-  if (has("bf16|bfloat16|torch.bfloat16")) {
-    return "bf16";
-  }
-  return has("fp32|float32|float|torch.float32") ? "fp32" : "";
-}
-
 bool accumulates_otherwise(const Checked& c) {
-  const auto dtype = dtype_of(c.raw("data_types.grad_accum_dtype"));
-  return !dtype.empty() && dtype != model_dtype(c);
+  return other_dtype(c, "data_types.grad_accum_dtype");
 }
 
 bool uses_cpu_adam(const Checked& c) {
@@ -449,10 +457,7 @@ constexpr std::array kRules = {
          "the default is 1.0"},
     Rule{"dtype",
          When::kBuild,
-         [](const Checked& c) {
-           const auto dtype = dtype_of(c.raw("data_types.param_dtype"));
-           return !dtype.empty() && dtype != model_dtype(c);
-         },
+         [](const Checked& c) { return other_dtype(c, "data_types.param_dtype"); },
          "data_types.param_dtype",
          "contradicts fp16.enabled and bf16.enabled",
          "leave it out"},

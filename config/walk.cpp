@@ -391,7 +391,8 @@ class Walker {
     }
   }
 
-  /// Whether a value other than the default really asks for something.
+  /// Whether a value other than the default asks for something by itself; check_rules() looks at
+  /// those that depend on other keys.
   static bool refusable(const std::string& path, const Json& value) {
     if (path == "tensor_parallel.autotp_size" ||
         path == "zero_optimization.zero_hpz_partition_size") {
@@ -400,8 +401,9 @@ class Walker {
     if (path == "zero_optimization.mics_shard_size") {
       return value > 0;
     }
-    return path != "zero_optimization.offload_param.device" && path.substr(0, 5) != "bf16." &&
-           path.substr(0, 9) != "bfloat16.";
+    return path != "zero_optimization.offload_param.device" &&
+           path != "data_types.grad_accum_dtype" && path != "communication_data_type" &&
+           path.substr(0, 5) != "bf16." && path.substr(0, 9) != "bfloat16.";
   }
 
   Checked& out_;
