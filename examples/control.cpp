@@ -56,8 +56,9 @@ void catch_stop_signals() {
     action.sa_flags = SA_RESTART;
     sigaction(signal, &action, nullptr);
   }
-  // A write past the file-size limit then fails like one to a full disk, by an error and not by
-  // death.
+}
+
+void ignore_file_size_signal() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 

@@ -47,7 +47,7 @@ void start_mpirun(int ranks, char** argv) {
     words.emplace_back("--allow-run-as-root");
   }
   // Time to finish a step after Ctrl-C before the ranks are killed; the default is one second.
-  words.insert(words.end(), {"--mca", "odls_base_sigkill_timeout", "30"});
+  words.insert(words.end(), {"--mca", "odls_base_sigkill_timeout", "20"});
   for (const char* name : kPassedOn) {
     if (variable(name) != nullptr) {
       words.insert(words.end(), {"-x", name});

@@ -92,16 +92,19 @@ void report(const Run& run,
   }
 }
 
-/// A sample that starts from the first tokens of the text.
+/// A sample that goes on from some tokens in the middle of the text.
 void write_sample(const Run& run, nn::Gpt& model, const Options& options) {
-  const HostTensor inputs = run.corpus.batch(0, 1).inputs;
+  const HostTensor inputs = run.corpus.batch(run.corpus.windows() / 2, 1).inputs;
   const auto window = inputs.view().as<std::int32_t>();
   const auto prompt =
       window.first(std::min<std::size_t>(window.size(), static_cast<std::size_t>(kPromptTokens)));
   const std::vector<std::int32_t> tokens =
       sample(run.engine, model, prompt, {.count = options.sample, .seed = options.seed});
   if (run.rank == 0) {
-    fmt::print("\nsample after \"{}\":\n{}\n", printable(prompt), printable(tokens));
+    fmt::print("\nsample, of which the first {} tokens are from the text:\n{}{}\n",
+               prompt.size(),
+               printable(prompt),
+               printable(tokens));
   }
 }
 
@@ -164,6 +167,7 @@ int train(World& world, const Options& options, const nn::GptConfig& model_confi
   const double machine_flops = std::accumulate(speeds.begin(), speeds.end(), 0.0);
   Recorder recorder(world, options.metrics, facts_of(run, model_config, machine_flops));
   StopVote vote(control);
+  catch_stop_signals();
   train_loop(run, control, vote, recorder);
 
   const std::vector<RankMemory> memory = engine->memory_of_all_ranks();
@@ -194,7 +198,7 @@ int run_program(int argc, char** argv) {
   if (options->comm == "mpi" && !comm::under_mpirun()) {
     start_mpirun(std::max(1, options->ranks), argv);
   }
-  catch_stop_signals();
+  ignore_file_size_signal();
   return launch({.ranks = options->ranks,
                  .comm = options->comm,
                  .device = options->device,

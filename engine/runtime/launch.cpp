@@ -80,25 +80,25 @@ int run_local(int ranks, int threads, const std::function<int(World&)>& body) {
 
 int run_mpi(const LaunchOptions& options, int threads, const std::function<int(World&)>& body) {
   comm::MpiSession session;
-  if (options.ranks > 0 && options.ranks != session.size()) {
-    throw InputError(
-        fmt::format(
-            "{} ranks were asked for, but mpirun started {}", options.ranks, session.size()),
-        "--ranks",
-        "leave it out under mpirun");
-  }
   RankContext context(session.rank(), session.size(), Env::from_process());
   const auto device =
       accel::make_cpu_device(context, threads_per_rank(threads, session.local_size()));
   const auto group = comm::make_mpi_group(session, context, *device);
   try {
+    if (options.ranks > 0 && options.ranks != session.size()) {
+      throw InputError(
+          fmt::format(
+              "{} ranks were asked for, but mpirun started {}", options.ranks, session.size()),
+          "--ranks",
+          "leave it out under mpirun");
+    }
     World world{context, *device, *group};
     return body(world);
   } catch (const std::exception& error) {
     // The job ends here: the other ranks may be waiting for this one inside a collective. What is
     // wrong on all ranks is said by rank 0 alone: the others give it the time to end the job.
     if (context.rank > 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      std::this_thread::sleep_for(std::chrono::seconds(2));
     }
     const int code = report_error(error);
     group->abort(error.what(), code);

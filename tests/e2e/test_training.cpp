@@ -89,7 +89,7 @@ TEST_CASE("train_lm: local and mpi ranks print the same losses and sample", "[e2
     const CommandResult result = small.run(
         {"--ranks", "2", "--comm", comm, "--sample", "40", "--metrics", metrics, "--shuffle", "7"});
     CHECK(error_free(result).empty());
-    const std::size_t at = result.out.find("sample after");
+    const std::size_t at = result.out.find("sample, of which");
     sample = at == std::string::npos ? "" : result.out.substr(at);
     std::vector<double> values;
     for (const Json& line : metrics_of(metrics)) {
