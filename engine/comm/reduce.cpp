@@ -60,6 +60,7 @@ void reduce_block(std::span<const std::byte* const> sources,
                   std::span<T> dst,
                   ReduceOp op) {
   using Accumulator = typename AccumulatorOf<T>::Type;
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the first source fills what is used
   std::array<Accumulator, kBlockBytes / sizeof(Accumulator)> acc;
   const std::size_t n = dst.size();
   const auto source = [&](std::size_t rank) {

@@ -112,6 +112,7 @@ bool in_place(Kind kind) {
 /// Array `a` of every rank before the call.
 std::vector<Array> of_all_ranks(const Case& c, std::size_t a, int size) {
   std::vector<Array> result;
+  result.reserve(static_cast<std::size_t>(size));
   for (int k = 0; k < size; ++k) {
     result.push_back(inputs(c, k, size)[a]);
   }
@@ -194,6 +195,7 @@ void call(const Case& c,
           const std::vector<TensorView>& views,
           accel::Stream& stream) {
   std::vector<comm::SlicedView> sliced;
+  sliced.reserve(views.size());
   for (const TensorView& view : views) {
     sliced.push_back({view, c.begin, c.count});
   }
@@ -240,7 +242,8 @@ std::string to_string(const Case& c) {
                                     "broadcast",
                                     "all_to_all",
                                     "ring"};
-  std::string text = fmt::format("{} op {} of", kNames[static_cast<int>(c.kind)], int(c.op));
+  std::string text =
+      fmt::format("{} op {} of", kNames[static_cast<int>(c.kind)], static_cast<int>(c.op));
   for (const DType dtype : c.dtypes) {
     text += fmt::format(" {}", dtype_name(dtype));
   }

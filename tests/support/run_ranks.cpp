@@ -56,6 +56,7 @@ void run_rank_threads(int ranks,
   FirstFailure failure;
   {
     std::vector<std::jthread> threads;
+    threads.reserve(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
         RankContext context(rank, ranks, env);

@@ -233,6 +233,7 @@ void Reduction::post_receives(std::size_t slot) {
 void Reduction::sum(std::size_t slot) {
   const ChunkCursor::Chunk& chunk = incoming_[slot].chunk;
   std::vector<const std::byte*> sources;
+  sources.reserve(at(group_.size));
   for (int k = 0; k < group_.size; ++k) {
     sources.push_back(k == group_.rank ? chunk.segment->source(k).data() + chunk.offset
                                        : staging(slot, k, chunk.bytes).data());
