@@ -1,5 +1,6 @@
 #include "examples/control.h"
 
+#include "examples/mpirun.h"
 #include <zero/accel/device.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ std::atomic<int> stop_signal_number{
 static_assert(std::atomic<int>::is_always_lock_free);
 
 void remember(int signal) {
-  stop_signal_number.store(signal);
+  stop_signal_number.store(meant_signal(signal));
 }
 
 }  // namespace
@@ -50,7 +51,7 @@ double Control::mean(double value) {
 }
 
 void catch_stop_signals() {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) {
     struct sigaction action = {};
     action.sa_handler = remember;
     action.sa_flags = SA_RESTART;

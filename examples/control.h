@@ -26,8 +26,9 @@ class Control {
   accel::Buffer all_;   ///< fp64 [N]
 };
 
-/// From now on SIGINT and SIGTERM ask for an end after the step in work. Called when there are
-/// steps: before, they end the process, which is how mpirun ends the ranks of a job that fails.
+/// From now on SIGINT and SIGTERM (and what stands for them, mpirun.h) ask for an end after the
+/// step in work. Called when there are steps: before, they end the process, which is how mpirun
+/// ends the ranks of a job that fails.
 void catch_stop_signals();
 /// Lets a write past the file-size limit fail like one to a full disk, by an error.
 void ignore_file_size_signal();

@@ -1,12 +1,12 @@
 #include "examples/control.h"
 #include "examples/data.h"
+#include "examples/mpirun.h"
 #include "examples/options.h"
 #include "examples/plan_file.h"
 #include "examples/recorder.h"
 #include "examples/report.h"
 #include "examples/sampling.h"
 #include "examples/speed.h"
-#include "examples/start_mpirun.h"
 #include <zero/engine/safetensors.h>
 #include <zero/nn/gpt.h>
 #include <zero/zero.h>
@@ -196,7 +196,7 @@ int run_program(int argc, char** argv) {
   }
   check_before_start(*options, model_config);
   if (options->comm == "mpi" && !comm::under_mpirun()) {
-    start_mpirun(std::max(1, options->ranks), argv);
+    return run_under_mpirun(std::max(1, options->ranks), argv);
   }
   ignore_file_size_signal();
   return launch({.ranks = options->ranks,

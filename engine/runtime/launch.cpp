@@ -98,7 +98,7 @@ int run_mpi(const LaunchOptions& options, int threads, const std::function<int(W
     // The job ends here: the other ranks may be waiting for this one inside a collective. What is
     // wrong on all ranks is said by rank 0 alone: the others give it the time to end the job.
     if (context.rank > 0) {
-      std::this_thread::sleep_for(std::chrono::seconds(2));
+      std::this_thread::sleep_for(std::chrono::seconds(3));
     }
     const int code = report_error(error);
     group->abort(error.what(), code);

@@ -55,9 +55,12 @@ TEST_CASE("train_lm: a full disk under --export leaves nothing half-written", "[
 
 TEST_CASE("train_lm: metrics on a full disk end all ranks with exit 3", "[e2e][faults]") {
   const SmallRun small;
-  const CommandResult result = small.run({"--ranks", "2", "--metrics", "/dev/full"});
-  CHECK(result.exit_code == 3);
-  CHECK_THAT(last_error_line(result.err), Catch::Contains("/dev/full"));
+  for (const char* comm : {"local", "mpi"}) {  // rank 0 alone fails; the other is in the next step
+    const CommandResult result =
+        small.run({"--ranks", "2", "--comm", comm, "--metrics", "/dev/full"}, {.timeout_s = 30.0});
+    CHECK(result.exit_code == 3);
+    CHECK_THAT(last_error_line(result.err), Catch::Contains("/dev/full"));
+  }
 
   const std::string metrics = small.path("m.jsonl");
   const CommandResult limited = small.run({"--ranks", "2", "--steps", "50", "--metrics", metrics},

@@ -176,21 +176,26 @@ TEST_CASE("train_lm: a plan made without an engine is what the ledger then measu
 
 TEST_CASE("train_lm: a signal ends the run after a whole step", "[e2e][training]") {
   const SmallRun small;
-  for (const int signal : {SIGINT, SIGTERM}) {
-    const std::string metrics = small.path("m" + std::to_string(signal));
-    support::Process process(
-        small.command({"--ranks", "2", "--steps", "1000000", "--metrics", metrics}), {});
-    for (int i = 0; i < 2000 && support::lines_of(support::read_bytes(metrics)).size() < 3; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (const std::string comm : {"local", "mpi"}) {
+    for (const int signal : {SIGINT, SIGTERM}) {
+      INFO(comm << ", signal " << signal);
+      const std::string metrics = small.path(comm + std::to_string(signal));
+      support::Process process(
+          small.command(
+              {"--ranks", "2", "--comm", comm, "--steps", "1000000", "--metrics", metrics}),
+          {});
+      for (int i = 0; i < 2000 && support::lines_of(support::read_bytes(metrics)).size() < 3; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      process.send_signal(signal);
+      const CommandResult result = process.wait();
+      INFO(result.err);
+      CHECK_FALSE(result.timed_out);
+      CHECK(result.exit_code == 128 + signal);
+      const Json summary = metrics_of(metrics).back();
+      CHECK(summary.at("summary") == true);
+      CHECK(summary.at("signal") == signal);
     }
-    process.send_signal(signal);
-    const CommandResult result = process.wait();
-    INFO(result.err);
-    CHECK_FALSE(result.timed_out);
-    CHECK(result.exit_code == 128 + signal);
-    const Json summary = metrics_of(metrics).back();
-    CHECK(summary.at("summary") == true);
-    CHECK(summary.at("signal") == signal);
   }
 }
 
