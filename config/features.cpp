@@ -10,17 +10,17 @@ namespace {
 constexpr std::array kFeatures = {
     FeatureState{Feature::kNow, true, ""},
     FeatureState{Feature::kIdle, true, ""},
-    FeatureState{Feature::kFp16, false, "fp16 training"},
-    FeatureState{Feature::kBf16, false, "bf16 training"},
+    FeatureState{Feature::kFp16, true, "fp16 training"},
+    FeatureState{Feature::kBf16, true, "bf16 training"},
     FeatureState{Feature::kScheduler, true, "a learning-rate schedule from the file"},
     FeatureState{Feature::kOffloadOptimizer, false, "offload of the optimizer"},
     FeatureState{Feature::kOffloadParam, false, "offload of parameters"},
-    FeatureState{Feature::kPrescale, false, "dividing gradients before their reduction"},
+    FeatureState{Feature::kPrescale, true, "dividing gradients before their reduction"},
     FeatureState{Feature::kReduceOp, false, "summing gradients without dividing by the ranks"},
     FeatureState{
-        Feature::kCommunicationDtype, false, "a reduction dtype other than that of the model"},
+        Feature::kCommunicationDtype, true, "a reduction dtype other than that of the model"},
     FeatureState{
-        Feature::kAccumulationDtype, false, "an accumulation dtype other than that of the model"},
+        Feature::kAccumulationDtype, true, "an accumulation dtype other than that of the model"},
     FeatureState{Feature::kManualAccumulation, false, "accumulation counted by the caller"},
     FeatureState{Feature::kLowPrecisionMasters, false, "16-bit master weights or moments"},
     FeatureState{Feature::kLegacyStage1, false, "the legacy implementation of stage 1"},

@@ -102,14 +102,25 @@ std::string ds_config(const RunSpec& spec) {
                   spec.micro_batch,
                   spec.accumulation);
   return fmt::format(
-      R"({{{}, "gradient_clipping": 1.0{}{}, "optimizer": {{"type": "AdamW", "params": {{"lr": 0.01, "weight_decay": 0.01}}}},
+      R"({{{}{}, "gradient_clipping": 1.0{}{}, "optimizer": {{"type": "AdamW", "params": {{"lr": 0.01, "weight_decay": 0.01}}}},
  "zero_optimization": {{"stage": {}{}{}}}}})",
       batch,
+      spec.precision.empty() ? "" : fmt::format(R"(, "{}": {{"enabled": true}})", spec.precision),
       spec.top_keys.empty() ? "" : ", ",
       spec.top_keys,
       spec.stage,
       spec.zero_keys.empty() ? "" : ", ",
       spec.zero_keys);
+}
+
+RunResult run_on(World& world, const RunSpec& spec) {
+  // Every rank may be a process of its own, each with its own folder.
+  const std::string config =
+      write_temporary(fmt::format("run-{}.json", world.group.rank()), ds_config(spec));
+  RunResult result;
+  result.traffic.resize(static_cast<std::size_t>(world.group.size()));
+  train(spec, config, world, result);
+  return result;
 }
 
 RunResult run(const RunSpec& spec) {

@@ -22,6 +22,7 @@ struct RunSpec {
       zero_keys{};  ///< further members of zero_optimization, e.g. R"("reduce_bucket_size": 1000)"
   std::string top_keys{};  ///< further top-level members
   nn::GptConfig model = tiny_gpt();
+  std::string precision{};                  ///< "", "fp16" or "bf16"
   std::function<void(nn::Gpt&)> prepare{};  ///< e.g. freezes parameters, before initialize
   std::function<void(Engine&, nn::Gpt&, int)> each_step{};  ///< runs after each step on every rank
 
@@ -37,7 +38,10 @@ struct RunResult {
   StatePlan plan;
 };
 
+/// Trains with spec.ranks threads of this process.
 [[nodiscard]] RunResult run(const RunSpec& spec);
+/// Trains on the ranks of a world; the result is complete on its rank 0 alone.
+[[nodiscard]] RunResult run_on(World& world, const RunSpec& spec);
 
 /// A file in a folder of this test process that is removed at exit.
 [[nodiscard]] std::string write_temporary(const std::string& name, const std::string& text);

@@ -1,0 +1,60 @@
+// Ranks that are processes give the bits of ranks that are threads. Runs under mpirun.
+#include "engine/engine_run.h"
+#include <support/catch.h>
+#include <zero/engine/launch.h>
+
+#include <fmt/format.h>
+
+namespace {
+
+using namespace zero;           // NOLINT(google-build-using-namespace): test file
+using namespace zero::testing;  // NOLINT(google-build-using-namespace): test file
+
+std::vector<RunSpec> matrix(int ranks) {
+  std::vector<RunSpec> specs;
+  for (const char* precision : {"", "bf16", "fp16"}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const std::int64_t bucket : {1'000L, 50'000L, 500'000'000L}) {
+        for (const std::int64_t persistence : {0L, 1'000L, 100'000L}) {
+          const bool repeats =
+              (stage < 3 && persistence != 0) || (precision[0] != '\0' && bucket == 1'000);
+          if (!repeats) {
+            RunSpec spec;
+            spec.ranks = ranks;
+            spec.stage = stage;
+            spec.precision = precision;
+            spec.zero_keys =
+                fmt::format(R"("reduce_bucket_size": {}, "stage3_param_persistence_threshold": {})",
+                            bucket,
+                            persistence);
+            specs.push_back(spec);
+          }
+        }
+      }
+    }
+  }
+  return specs;
+}
+
+}  // namespace
+
+TEST_CASE("mpi: every stage, bucket, threshold and precision gives the bits of one run on threads",
+          "[mpi]") {
+  (void)launch({.ranks = 0, .comm = "mpi", .device = "cpu", .threads = 1}, [](World& world) {
+    std::map<std::string, RunResult> references;
+    for (const RunSpec& spec : matrix(world.group.size())) {
+      const RunResult result = run_on(world, spec);
+      if (world.group.rank() != 0) {
+        continue;  // only rank 0 holds the result; its assertions are the test's
+      }
+      if (references.count(spec.precision) == 0) {
+        RunSpec reference = spec;
+        reference.stage = 0;
+        references[spec.precision] = run(reference);
+      }
+      INFO(spec.precision << " stage " << spec.stage << " " << spec.zero_keys);
+      CHECK(same_bits(references[spec.precision], result));
+    }
+    return 0;
+  });
+}
