@@ -224,7 +224,7 @@ TEST_CASE("repository: there is something to look at", "[repository]") {
 }
 
 TEST_CASE("repository: layers include along the arrows only", "[repository]") {
-  CHECK(violations(obeys_the_arrows).empty());
+  CHECK(violations(obeys_the_arrows) == "");
   CHECK_FALSE(obeys_the_arrows({"engine/unit/x.cpp", "zero/nn/gpt.h", false}));
   CHECK_FALSE(obeys_the_arrows({"nn/gpt.cpp", "zero/comm/group.h", false}));
   CHECK(obeys_the_arrows({"nn/parallel/column.cpp", "zero/comm/group.h", false}));
@@ -232,13 +232,13 @@ TEST_CASE("repository: layers include along the arrows only", "[repository]") {
 }
 
 TEST_CASE("repository: the engine's folders include lower ones only", "[repository]") {
-  CHECK(violations(obeys_the_heights).empty());
+  CHECK(violations(obeys_the_heights) == "");
   CHECK_FALSE(obeys_the_heights({"engine/plan/x.cpp", "engine/unit/reducer.h", true}));
   CHECK(obeys_the_heights({"engine/runtime/x.cpp", "engine/unit/reducer.h", true}));
 }
 
 TEST_CASE("repository: programs include public headers only", "[repository]") {
-  CHECK(violations(reaches_only_public_headers).empty());
+  CHECK(violations(reaches_only_public_headers) == "");
 }
 
 TEST_CASE("repository: third parties are named where they are used", "[repository]") {
@@ -252,14 +252,14 @@ TEST_CASE("repository: third parties are named where they are used", "[repositor
       return file == "tests/support/catch.h";
     }
     if (starts_with(target, "nlohmann/")) {
-      return fs::path(file).extension() == ".cpp";
+      return !starts_with(file, "include/");
     }
     if (starts_with(target, "dnnl") || starts_with(target, "oneapi/")) {
       return starts_with(file, "engine/accel/cpu/") && fs::path(file).extension() == ".cpp";
     }
     return true;
   });
-  CHECK(everywhere.empty());
+  CHECK(everywhere == "");
 
   Names with_dnnl;
   for (const std::string& file : sources()) {
