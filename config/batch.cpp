@@ -7,6 +7,7 @@
 namespace zero::config {
 namespace {
 
+constexpr double kTwoTo63 = 9223372036854775808.0;
 constexpr std::string_view kTotal = "train_batch_size";
 constexpr std::string_view kMicro = "train_micro_batch_size_per_gpu";
 constexpr std::string_view kSteps = "gradient_accumulation_steps";
@@ -53,6 +54,18 @@ struct Triple {
   std::optional<Number> total, micro, steps;
 };
 
+std::optional<Number> refuse(Checked& out, std::string_view path, const Json& raw, bool& good) {
+  good = false;
+  out.error("batch_not_a_number",
+            {.path = std::string(path),
+             .value = value_text(raw),
+             .message = "must be a whole number above 0",
+             .todo = raw == "auto" ? "give a number, or --micro-batch and --accumulation"
+                                   : "give a number"},
+            out.offset(path));
+  return std::nullopt;
+}
+
 /// The key's number, or nothing if it is missing. A value that is no number is an error.
 std::optional<Number> read(Checked& out, std::string_view path, bool auto_is_missing, bool& good) {
   const Json& raw = out.raw(path);
@@ -63,21 +76,16 @@ std::optional<Number> read(Checked& out, std::string_view path, bool auto_is_mis
     return whole(raw.get<bool>() ? 1 : 0);
   }
   if (raw.is_number_float() || raw.is_number_unsigned()) {
+    if (std::abs(raw.get<double>()) >= kTwoTo63) {
+      return refuse(out, path, raw, good);
+    }
     const bool small = raw.is_number_unsigned() && raw.get<std::uint64_t>() <= INT64_MAX;
     return small ? whole(raw.get<std::int64_t>()) : real(raw.get<double>());
   }
   if (raw.is_number()) {
     return whole(raw.get<std::int64_t>());
   }
-  good = false;
-  out.error("batch_not_a_number",
-            {.path = std::string(path),
-             .value = value_text(raw),
-             .message = "must be a whole number above 0",
-             .todo = raw == "auto" ? "give a number, or --micro-batch and --accumulation"
-                                   : "give a number"},
-            out.offset(path));
-  return std::nullopt;
+  return refuse(out, path, raw, good);
 }
 
 /// The N of the triple. DeepSpeed sees sequence_parallel_size only in a configuration that a

@@ -8,9 +8,6 @@
 namespace zero::config {
 namespace {
 
-/// More findings than this of one sort are counted, not listed.
-constexpr std::size_t kMaxIssues = 200;
-
 using Fills = std::map<std::string, Json, std::less<>>;
 
 const Json& default_at(std::string_view path) {
@@ -39,6 +36,7 @@ void add(const Document& document,
     return;
   }
   issue.kind = std::move(kind);
+  issue.path = shortened(issue.path, 160);
   if (offset > 0 || issue.kind == "parse_error") {
     const Place place = document.place(offset);
     issue.line = place.line;

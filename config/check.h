@@ -12,6 +12,9 @@
 
 namespace zero::config {
 
+/// More findings than this of one sort are left out.
+inline constexpr std::size_t kMaxIssues = 200;
+
 enum class Origin { kDefault, kFile, kDerived, kAuto };
 
 /// A key's value as it is in force.

@@ -318,6 +318,7 @@ class Reader {
       }
       at_ = back;
     }
+    note("half of a surrogate pair");
     return 0xFFFDU;
   }
 

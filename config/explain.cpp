@@ -79,7 +79,8 @@ Value in_force(const Checked& c, const std::string& path) {
 /// Whether the block says something about this configuration: it is in the file, or its keys are
 /// in force without being written.
 bool concerns(const Checked& c, const Block& block) {
-  return block.path.empty() || block.path == "zero_optimization" || c.given(block.path);
+  return block.path.empty() || !block.variant.empty() || block.path == "zero_optimization" ||
+         c.given(block.path);
 }
 
 /// The variant of optimizer.params or scheduler.params that the file uses.

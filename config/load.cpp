@@ -176,6 +176,7 @@ Config read_config(const Checked& c) {
   config.grad_accum_dtype = dtype_named(c.at("data_types.grad_accum_dtype"));
   config.fp16 = read_fp16(c);
   config.bf16_enabled = get<bool>(c, c.bf16_block() + ".enabled");
+  config.bf16_check_grad_overflow = get<bool>(c, c.bf16_block() + ".check_grad_overflow");
   config.optimizer = read_optimizer(c);
   config.scheduler = read_scheduler(c);
   config.zero_optimization = read_zero(c);

@@ -44,18 +44,22 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-std::string in_quotes(std::string_view text) {
-  static constexpr std::size_t kLimit = 60;
-  std::size_t size = std::min(text.size(), kLimit);
-  while (size < text.size() && size > 0 &&
-         (static_cast<unsigned char>(text[size]) & 0xC0U) == 0x80U) {
-    --size;  // not in the middle of a character
+std::string shortened(std::string_view text, std::size_t limit) {
+  if (text.size() <= limit) {
+    return std::string(text);
   }
+  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xC0U) == 0x80U) {
+    --limit;
+  }
+  return std::string(text.substr(0, limit)) + "…";
+}
+
+std::string in_quotes(std::string_view text) {
   std::string out = "\"";
-  for (const char ch : text.substr(0, size)) {
+  for (const char ch : shortened(text, 60)) {
     out.push_back(static_cast<unsigned char>(ch) < 0x20U || ch == 0x7F ? ' ' : ch);
   }
-  return out + (size < text.size() ? "…\"" : "\"");
+  return out + "\"";
 }
 
 std::string lower(std::string_view text) {

@@ -11,6 +11,9 @@ namespace zero::config {
 /// Without white space at both ends (ASCII).
 [[nodiscard]] std::string_view trim(std::string_view text);
 
+/// At most `limit` bytes of the text, not cut inside a character; "…" stands for the rest.
+[[nodiscard]] std::string shortened(std::string_view text, std::size_t limit);
+
 /// In double quotes, shortened to 60 bytes, control characters escaped: safe inside a message.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 

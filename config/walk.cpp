@@ -112,6 +112,9 @@ class Walker {
     if (!name.empty() && (name.front() == '_' || name.front() == '$')) {
       return;  // a remark in JSON's only way of writing one
     }
+    if ((options_.strict ? out_.errors : out_.warnings).size() >= kMaxIssues) {
+      return;
+    }
     const std::string guess = suggestion(root, name);
     Issue issue{.path = name,
                 .value = value_text(value),
@@ -124,8 +127,16 @@ class Walker {
     }
   }
 
+  static bool inside_strict(const Block& block) {
+    const auto dot = block.path.rfind('.');
+    return dot != std::string_view::npos && find_block(block.path.substr(0, dot))->strict;
+  }
+
   void enter(const Block& block, const Json& value, const Spot& spot) {
     const std::string path(block.path);
+    if (value == "auto" && inside_strict(block)) {
+      return;  // dropped like any other key
+    }
     out_.values[path] = {
         .value = value, .raw = value, .origin = Origin::kFile, .offset = spot.begin};
     if (path == "datastates_ckpt") {
@@ -142,15 +153,12 @@ class Walker {
       return;
     }
     if (!value.is_object()) {
-      const bool absent = value == "auto" && block.path.find('.') != std::string_view::npos;
-      if (!absent) {
-        out_.error("bad_value",
-                   {.path = path,
-                    .value = value_text(value),
-                    .message = "is a block, so it must be an object",
-                    .todo = block.nullable ? "write { … } or null" : "write { … } or leave it out"},
-                   spot.begin);
-      }
+      out_.error("bad_value",
+                 {.path = path,
+                  .value = value_text(value),
+                  .message = "is a block, so it must be an object",
+                  .todo = block.nullable ? "write { … } or null" : "write { … } or leave it out"},
+                 spot.begin);
       return;
     }
     for_each_member(value, spot, [&](const std::string& name, const Json& item, const Spot& place) {
@@ -204,10 +212,13 @@ class Walker {
   }
 
   void strict_auto(const Block& block, const Key* key, const Spot& spot) {
-    if (key == nullptr) {
+    if (key == nullptr || !key->extras.replaced_by.empty()) {
       return;  // DeepSpeed drops the pair before it looks at the name
     }
     const std::string path = join_path(block.path, key->name);
+    if (out_.values.count(path) != 0) {
+      return;  // the key's other name has a value
+    }
     const auto fill = fills_.find(path);
     const Json value = fill == fills_.end() ? fallback_value(*key) : fill->second;
     out_.values[path] = {
@@ -221,7 +232,7 @@ class Walker {
                       const std::string& name,
                       const Json& value,
                       const Spot& spot) {
-    if (block.open) {
+    if (block.open || (block.strict ? out_.errors : out_.warnings).size() >= kMaxIssues) {
       return;
     }
     const std::string guess = suggestion(block, name);
@@ -260,7 +271,8 @@ class Walker {
                   const Json& value,
                   const Spot& spot) {
     const std::string path = join_path(block.path, key.name);
-    if (out_.values.count(path) != 0) {
+    const auto other = out_.values.find(path);
+    if (other != out_.values.end() && other->second.origin != Origin::kAuto) {
       out_.error("unknown_key",
                  {.path = join_path(block.path, name),
                   .value = value_text(value),
