@@ -10,25 +10,7 @@ namespace {
 
 template <class T>
 ZERO_VECTOR_CLONES float largest(const T* x, std::size_t n) {
-  float lanes[kLanes];
-  for (float& lane : lanes) {
-    lane = -INFINITY;
-  }
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float v = to_float(x[i + lane]);
-      lanes[lane] = v > lanes[lane] ? v : lanes[lane];
-    }
-  }
-  float best = -INFINITY;
-  for (; i < n; ++i) {
-    best = std::max(best, to_float(x[i]));
-  }
-  for (const float lane : lanes) {
-    best = std::max(best, lane);
-  }
-  return best;
+  return lane_max(n, [&](std::size_t i) { return to_float(x[i]); });
 }
 
 template <class T>

@@ -1,15 +1,17 @@
 #include "engine/accel/cpu/gemm.h"
 
 #include "engine/accel/cpu/kernel_table.h"
+#include "engine/accel/cpu/scratch.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace zero::accel {
 namespace {
 
-/// fp32 copies of 16-bit operands are made in panels of at most so many elements.
-constexpr std::int64_t kPanelElems = 1 << 20;
+/// Largest block of a 16-bit product: its fp32 copies take 14 MiB at most.
+constexpr std::int64_t kPanelRows = 512;
+constexpr std::int64_t kPanelColumns = 1024;
+constexpr std::int64_t kPanelTerms = 2048;
 
 struct Sizes {
   std::int64_t m, n, k;
@@ -57,78 +59,105 @@ void run_fp32(const Gemm& gemm, const Sizes& size, Device& device) {
 }
 
 template <class T>
-ZERO_VECTOR_CLONES void widen(
-    const T* in, std::int64_t ldi, std::int64_t rows, std::int64_t columns, float* out) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t c = 0; c < columns; ++c) {
-      out[r * columns + c] = to_float(in[r * ldi + c]);
-    }
+ZERO_VECTOR_CLONES void widen(const T* in, std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = to_float(in[i]);
   }
 }
 
 template <class T>
-ZERO_VECTOR_CLONES void narrow(
-    const float* in, std::int64_t rows, std::int64_t columns, T* out, std::int64_t ldo) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t c = 0; c < columns; ++c) {
-      out[r * ldo + c] = from_float<T>(in[r * columns + c]);
-    }
+ZERO_VECTOR_CLONES void narrow(const float* in, std::size_t n, T* out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = from_float<T>(in[i]);
   }
 }
 
-/// A 16-bit product: panels are converted to fp32 on the way, sums are fp32, C is rounded once.
+/// One block of a 16-bit product: rows [i, i + m), columns [j, j + n), terms [l, l + k).
+struct Block {
+  std::int64_t i, m, j, n, l, k;
+};
+
+/// fp32 copies of one block's operands, and its sum.
+struct Panels {
+  float* a;
+  float* b;
+  float* c;
+  float* bias;
+};
+
+Panels take_panels(Device& device, std::int64_t m, std::int64_t n, std::int64_t k) {
+  const std::int64_t elems = m * k + k * n + m * n + n;
+  auto* const a = reinterpret_cast<float*>(
+      scratch(device, ScratchUse::kPanels, static_cast<std::size_t>(elems) * sizeof(float)));
+  return {a, a + m * k, a + m * k + k * n, a + m * k + k * n + m * n};
+}
+
+/// Widens the operands of a block; those that are in their panels already stay.
+template <class T>
+void fill_panels(const Gemm& gemm, const Block& at, bool keep_b, const Panels& to, int threads) {
+  const auto part = [&](ConstTensorView from,
+                        std::int64_t row,
+                        std::int64_t rows,
+                        std::int64_t column,
+                        std::int64_t columns,
+                        float* panel) {
+    const std::int64_t ld = from.shape[1];
+    const T* first = elements<T>(from) + row * ld + column;
+    parallel_for(threads, rows, [&](std::int64_t r) {
+      widen(first + r * ld, static_cast<std::size_t>(columns), panel + r * columns);
+    });
+  };
+  gemm.transpose_a ? part(gemm.a, at.l, at.k, at.i, at.m, to.a)
+                   : part(gemm.a, at.i, at.m, at.l, at.k, to.a);
+  if (!keep_b) {
+    gemm.transpose_b ? part(gemm.b, at.j, at.n, at.l, at.k, to.b)
+                     : part(gemm.b, at.l, at.k, at.j, at.n, to.b);
+  }
+  if (gemm.accumulate && at.l == 0) {
+    part(gemm.c, at.i, at.m, at.j, at.n, to.c);
+  }
+  if (gemm.bias && at.l == 0) {
+    widen(elements<T>(gemm.bias) + at.j, static_cast<std::size_t>(at.n), to.bias);
+  }
+}
+
+HostGemm block_product(const Gemm& gemm, const Block& at, const Panels& panels) {
+  return {panels.a,
+          panels.b,
+          gemm.bias && at.l == 0 ? panels.bias : nullptr,
+          panels.c,
+          at.m,
+          at.n,
+          at.k,
+          gemm.transpose_a ? at.m : at.k,
+          gemm.transpose_b ? at.k : at.n,
+          at.n,
+          gemm.transpose_a,
+          gemm.transpose_b,
+          gemm.accumulate || at.l > 0};
+}
+
+/// A 16-bit product: blocks are converted to fp32 on the way, sums are fp32, C is rounded once.
 template <class T>
 void run_half(const Gemm& gemm, const Sizes& size, Device& device) {
-  const std::int64_t columns =
-      std::clamp<std::int64_t>(kPanelElems / size.k / 64 * 64, 64, size.n + 63);
-  const std::int64_t rows =
-      std::clamp<std::int64_t>(kPanelElems / size.k / 64 * 64, 64, size.m + 63);
-  const std::int64_t nb = std::min(columns, size.n);
-  const std::int64_t mb = std::min(rows, size.m);
-  const auto bytes = [](std::int64_t elems) {
-    return static_cast<std::size_t>(elems) * sizeof(float);
-  };
-  const Buffer panels = device.allocate(
-      bytes(nb * size.k + mb * size.k + mb * nb + nb), Category::kOther, MemorySpace::kHost);
-  auto* const b = reinterpret_cast<float*>(panels.data());
-  float* const a = b + nb * size.k;
-  float* const c = a + mb * size.k;
-  float* const bias = c + mb * nb;
-  const std::int64_t lda = gemm.a.shape[1];
-  const std::int64_t ldb = gemm.b.shape[1];
+  const int threads = device.threads();
+  const std::int64_t mb = std::min(kPanelRows, size.m);
+  const std::int64_t nb = std::min(kPanelColumns, size.n);
+  const std::int64_t kb = std::min(kPanelTerms, size.k);
+  const Panels panels = take_panels(device, mb, nb, kb);
   for (std::int64_t j = 0; j < size.n; j += nb) {
-    const std::int64_t n = std::min(nb, size.n - j);
-    const T* from_b = elements<T>(gemm.b);
-    gemm.transpose_b ? widen(from_b + j * ldb, ldb, n, size.k, b)
-                     : widen(from_b + j, ldb, size.k, n, b);
-    if (gemm.bias) {
-      widen(elements<T>(gemm.bias) + j, n, 1, n, bias);
-    }
     for (std::int64_t i = 0; i < size.m; i += mb) {
-      const std::int64_t m = std::min(mb, size.m - i);
-      const T* from_a = elements<T>(gemm.a);
-      gemm.transpose_a ? widen(from_a + i, lda, size.k, m, a)
-                       : widen(from_a + i * lda, lda, m, size.k, a);
-      T* to = elements<T>(gemm.c) + i * size.n + j;
-      if (gemm.accumulate) {
-        widen(static_cast<const T*>(to), size.n, m, n, c);
+      Block at{i, std::min(mb, size.m - i), j, std::min(nb, size.n - j), 0, 0};
+      for (; at.l < size.k; at.l += kb) {
+        at.k = std::min(kb, size.k - at.l);
+        fill_panels<T>(gemm, at, kb == size.k && i > 0, panels, threads);
+        host_gemm(block_product(gemm, at, panels), device, threads);
       }
-      host_gemm({a,
-                 b,
-                 gemm.bias ? bias : nullptr,
-                 c,
-                 m,
-                 n,
-                 size.k,
-                 gemm.transpose_a ? m : size.k,
-                 gemm.transpose_b ? size.k : n,
-                 n,
-                 gemm.transpose_a,
-                 gemm.transpose_b,
-                 gemm.accumulate},
-                device,
-                device.threads());
-      narrow(c, m, n, to, size.n);
+      parallel_for(threads, at.m, [&](std::int64_t r) {
+        narrow(panels.c + r * at.n,
+               static_cast<std::size_t>(at.n),
+               elements<T>(gemm.c) + (i + r) * size.n + j);
+      });
     }
   }
 }

@@ -1,4 +1,5 @@
 #include "engine/accel/cpu/gemm.h"
+#include "engine/accel/cpu/scratch.h"
 #include <zero/core/error.h>
 
 #include <fmt/format.h>
@@ -47,27 +48,16 @@ dnnl::matmul::primitive_desc describe(const HostGemm& g, const dnnl::engine& eng
   return {what, attr, engine};
 }
 
-/// What a thread keeps between products: the code it has made and its scratch memory. Dies with the
-/// thread, which a stream's worker does before its device.
+/// What a thread keeps between products: the code it has made.
 struct ThreadState {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
   std::map<Key, std::pair<dnnl::matmul, memory::desc>> made;
-  std::unordered_map<Device*, Buffer> scratch;
 };
 
 ThreadState& state() {
   thread_local ThreadState mine;
   return mine;
-}
-
-void* scratch(ThreadState& mine, Device& device, std::size_t bytes) {
-  Buffer& buffer = mine.scratch[&device];
-  if (buffer.bytes() < bytes) {
-    buffer = {};
-    buffer = device.allocate(bytes, Category::kOther, MemorySpace::kHost);
-  }
-  return buffer.data();
 }
 
 }  // namespace
@@ -91,7 +81,8 @@ void host_gemm(const HostGemm& g, Device& device, int /*threads*/) {
         {DNNL_ARG_SRC, bind(matrix(g.m, g.k, g.lda, g.transpose_a), g.a)},
         {DNNL_ARG_WEIGHTS, bind(matrix(g.k, g.n, g.ldb, g.transpose_b), g.b)},
         {DNNL_ARG_DST, bind(matrix(g.m, g.n, g.ldc, false), g.c)},
-        {DNNL_ARG_SCRATCHPAD, bind(scratch_desc, scratch(mine, device, scratch_desc.get_size()))}};
+        {DNNL_ARG_SCRATCHPAD,
+         bind(scratch_desc, scratch(device, ScratchUse::kLibrary, scratch_desc.get_size()))}};
     if (g.bias != nullptr) {
       arguments.emplace(DNNL_ARG_BIAS,
                         bind({{1, g.n}, memory::data_type::f32, memory::dims{g.n, 1}}, g.bias));

@@ -3,17 +3,23 @@
 #include <zero/core/dtype.h>
 #include <zero/core/error.h>
 
+#include <omp.h>
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <exception>
+#include <limits>
 
 // One source, several instruction sets, chosen when the program starts. All give the same bits: no
 // fused multiply-add, no reassociation, reductions over a fixed number of lanes. Sanitizers start
-// too late for run-time dispatch.
+// too late for run-time dispatch. What such a function calls is inlined into it ("flatten"): by
+// itself it would be compiled for the oldest processor.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
     !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define ZERO_VECTOR_CLONES \
-  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+  __attribute__((flatten, target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define ZERO_VECTOR_CLONES
 #endif
@@ -22,6 +28,30 @@ namespace zero::accel {
 
 /// Lanes of every sum: enough for the widest vectors, the same on all processors.
 inline constexpr std::size_t kLanes = 16;
+
+/// kLanes numbers, as vectors that all processors have or that the compiler splits.
+template <class T>
+struct Lanes {
+  typedef T Vector __attribute__((vector_size(32)));
+  static constexpr std::size_t kParts = kLanes * sizeof(T) / sizeof(Vector);
+
+  explicit Lanes(T value) noexcept {
+    for (Vector& part : parts) {
+      part = Vector{} + value;
+    }
+  }
+  /// term(i) … term(i + kLanes − 1)
+  template <class Term>
+  Lanes(std::size_t i, Term term) noexcept {
+    T values[kLanes];
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      values[lane] = term(i + lane);
+    }
+    std::memcpy(parts, values, sizeof(parts));
+  }
+
+  Vector parts[kParts];
+};
 
 /// Sum of the lanes by a fixed tree.
 template <class T>
@@ -41,32 +71,77 @@ template <class T>
 /// Σ term(i) for i in [0, n): element i goes to lane i mod kLanes, in order.
 template <class T, class Term>
 [[nodiscard]] inline T lane_sum(std::size_t n, Term term) noexcept {
-  T lanes[kLanes] = {};
+  Lanes<T> sums(T{0});
   std::size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] += term(i + lane);
+    const Lanes<T> terms(i, term);
+    for (std::size_t part = 0; part < Lanes<T>::kParts; ++part) {
+      sums.parts[part] += terms.parts[part];
     }
   }
+  T lanes[kLanes];
+  std::memcpy(lanes, sums.parts, sizeof(lanes));
   for (std::size_t lane = 0; i + lane < n; ++lane) {
     lanes[lane] += term(i + lane);
   }
   return sum_lanes(lanes);
 }
 
-/// Runs body(i) for i in [0, n), independent of each other, on `threads` threads.
+/// Largest of term(i) for i in [0, n), −infinity for n = 0; a NaN counts as nothing.
+template <class Term>
+[[nodiscard]] inline float lane_max(std::size_t n, Term term) noexcept {
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  Lanes<float> largest(kLeast);
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Lanes<float> terms(i, term);
+    for (std::size_t part = 0; part < Lanes<float>::kParts; ++part) {
+      largest.parts[part] =
+          terms.parts[part] > largest.parts[part] ? terms.parts[part] : largest.parts[part];
+    }
+  }
+  float lanes[kLanes];
+  std::memcpy(lanes, largest.parts, sizeof(lanes));
+  float best = kLeast;
+  for (; i < n; ++i) {
+    const float x = term(i);
+    best = x > best ? x : best;
+  }
+  for (const float lane : lanes) {
+    best = lane > best ? lane : best;
+  }
+  return best;
+}
+
+/// Runs body(i, thread) for i in [0, n), independent of each other, on `threads` threads; `thread`
+/// counts from 0. Rethrows what a body threw.
 template <class Body>
-inline void parallel_for(int threads, std::int64_t n, Body body) {
+inline void parallel_for_threads(int threads, std::int64_t n, Body body) {
   if (threads <= 1 || n <= 1) {
     for (std::int64_t i = 0; i < n; ++i) {
-      body(i);
+      body(i, 0);
     }
     return;
   }
+  std::exception_ptr error;  // an exception may not leave a parallel region
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (std::int64_t i = 0; i < n; ++i) {
-    body(i);
+    try {
+      body(i, omp_get_thread_num());
+    } catch (...) {
+#pragma omp critical(zero_parallel_for)
+      error = std::current_exception();
+    }
   }
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
+}
+
+/// The same for a body that does not ask for its thread.
+template <class Body>
+inline void parallel_for(int threads, std::int64_t n, Body body) {
+  parallel_for_threads(threads, n, [&](std::int64_t i, int /*thread*/) { body(i); });
 }
 
 /// Calls body with a value of the element type that `dtype` names: float, Float16 or BFloat16.
@@ -87,7 +162,8 @@ inline void with_floating(DType dtype, Body body) {
 /// e^x within 2 ulp for x <= 88; exactly 0 below −104, infinity above 88.72; NaN stays. Cody-Waite
 /// reduction and a polynomial of degree 6, without branches, so that loops over it vectorise.
 [[nodiscard]] inline float vector_exp(float x) noexcept {
-  const float clamped = x < -104.0F ? -104.0F : (x > 89.0F ? 89.0F : x);
+  const float above = x > -104.0F ? x : -104.0F;  // a NaN becomes a number here
+  const float clamped = above < 89.0F ? above : 89.0F;
   const float scaled = clamped * 1.44269504088896341F;
   // Adding and subtracting 1.5 · 2^23 rounds to the nearest integer.
   const float rounded = (scaled + 12582912.0F) - 12582912.0F;
