@@ -145,7 +145,7 @@ void Engine::backward(const Loss& loss) {
   const OutstandingForward forward = std::move(parts.outstanding.back());
   parts.outstanding.pop_back();
   const auto seed = static_cast<float>(
-      parts.latest.loss_scale / static_cast<double>(parts.config.gradient_accumulation_steps));
+      parts.scaler.scale() / static_cast<double>(parts.config.gradient_accumulation_steps));
   parts.reducer.begin_micro_step(forward.uses, parts.at_boundary());
   parts.coordinator.begin_pass(Coordinator::Pass::kBackward);
   Execution execution = parts.execution(parts.activations[forward.arena]->arena, Phase::kTrain);
