@@ -32,7 +32,7 @@ function(zero_add_test name)
     if(NOT ZERO_HAVE_MPI)
       return()
     endif()
-    set(launch ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe -n ${ARG_RANKS})
+    set(launch ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none -n ${ARG_RANKS})
   endif()
   add_test(NAME ${ARG_LABEL}.${name} COMMAND ${launch} $<TARGET_FILE:test_${name}> ${ARG_ARGS})
   set_tests_properties(${ARG_LABEL}.${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
