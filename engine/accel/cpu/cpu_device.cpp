@@ -22,9 +22,10 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-void* take(std::size_t bytes) {
+void* take(std::size_t bytes, MemorySpace space) {
   if (bytes < kMapBytes) {
-    return std::aligned_alloc(kCacheLine, round_up(bytes == 0 ? 1 : bytes, kCacheLine));
+    const std::size_t alignment = space == MemorySpace::kHost ? kPage : kCacheLine;
+    return std::aligned_alloc(alignment, round_up(bytes == 0 ? 1 : bytes, alignment));
   }
   void* memory = ::mmap(
       nullptr, round_up(bytes, kPage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -50,7 +51,7 @@ class CpuDevice final : public Device {
 
   [[nodiscard]] Buffer allocate(std::size_t bytes, Category category, MemorySpace space) override {
     context_.ledger.add(space, category, static_cast<std::int64_t>(bytes));
-    void* memory = take(bytes);
+    void* memory = take(bytes, space);
     if (memory == nullptr) {
       context_.ledger.subtract(space, category, static_cast<std::int64_t>(bytes));
       throw ResourceError(
@@ -81,7 +82,9 @@ class CpuDevice final : public Device {
   }
   void upload(std::shared_ptr<const std::byte[]> src, TensorView dst, Stream& stream) override {
     stream.host_task([src = std::move(src), dst] {
-      std::memcpy(host_address(dst.data), src.get(), dst.bytes());
+      if (dst.bytes() > 0) {
+        std::memcpy(host_address(dst.data), src.get(), dst.bytes());
+      }
     });
   }
   void zero(TensorView dst, Stream& stream) override {

@@ -70,7 +70,7 @@ Event CpuStream::record() {
 }
 
 void CpuStream::wait(const Event& event) {
-  if (!event.ready() || event.state() != nullptr) {
+  if (event.state() != nullptr) {
     push({[event] { event.wait(); }, false});
   }
 }

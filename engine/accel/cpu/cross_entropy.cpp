@@ -18,10 +18,26 @@ ZERO_VECTOR_CLONES float exp_sum(const T* x, float shift, std::size_t n) {
   return lane_sum<float>(n, [&](std::size_t i) { return vector_exp(to_float(x[i]) - shift); });
 }
 
+/// x[i] → e^(x[i] − shift) · weight / Σ e^(x − shift). Returns weight / Σ.
 template <class T>
-ZERO_VECTOR_CLONES void softmax_in_place(T* x, float shift, float factor, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) {
-    x[i] = from_float<T>(vector_exp(to_float(x[i]) - shift) * factor);
+ZERO_VECTOR_CLONES float softmax_in_place(T* x, float shift, float weight, std::size_t n) {
+  if constexpr (std::is_same_v<T, float>) {  // keeps the exponentials; 16 bits would round them
+    for (std::size_t i = 0; i < n; ++i) {
+      x[i] = vector_exp(x[i] - shift);
+    }
+    const float factor = weight / lane_sum<float>(n, [&](std::size_t i) { return x[i]; });
+    for (std::size_t i = 0; i < n; ++i) {
+      x[i] *= factor;
+    }
+    return factor;
+  } else {
+    const float factor = weight / lane_sum<float>(n, [&](std::size_t i) {
+                           return vector_exp(to_float(x[i]) - shift);
+                         });
+    for (std::size_t i = 0; i < n; ++i) {
+      x[i] = from_float<T>(vector_exp(to_float(x[i]) - shift) * factor);
+    }
+    return factor;
   }
 }
 
@@ -91,8 +107,7 @@ void CpuKernels::cross_entropy_backward(const CrossEntropy& args,
         }
         const float shift = largest(x, n);
         const float own = to_float(x[target[row]]);
-        const float factor = weight / exp_sum(x, shift, n);
-        softmax_in_place(x, shift, factor, n);
+        const float factor = softmax_in_place(x, shift, weight, n);
         // The target's entry with one rounding, not as a difference of two rounded numbers.
         x[target[row]] = from_float<T>(vector_exp(own - shift) * factor - weight);
       });

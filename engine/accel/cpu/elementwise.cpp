@@ -12,13 +12,16 @@ constexpr std::int64_t kGrain = 1 << 14;
 constexpr float kGeluScale = 0.79788456080286536F;  // sqrt(2/π)
 constexpr float kGeluCubic = 0.044715F;
 
+/// ½ (1 + tanh u) = 1 / (1 + e^−2u), which loses no digits where tanh u is close to −1.
+inline float gelu_gate(float x) {
+  return 1.0F / (1.0F + vector_exp(-2.0F * kGeluScale * (x + kGeluCubic * x * x * x)));
+}
 inline float gelu(float x) {
-  return 0.5F * x * (1.0F + vector_tanh(kGeluScale * (x + kGeluCubic * x * x * x)));
+  return x * gelu_gate(x);
 }
 inline float gelu_slope(float x) {
-  const float t = vector_tanh(kGeluScale * (x + kGeluCubic * x * x * x));
-  return 0.5F * (1.0F + t) +
-         0.5F * x * (1.0F - t * t) * kGeluScale * (1.0F + 3.0F * kGeluCubic * x * x);
+  const float gate = gelu_gate(x);
+  return gate + 2.0F * x * gate * (1.0F - gate) * kGeluScale * (1.0F + 3.0F * kGeluCubic * x * x);
 }
 
 template <class T>

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
+#include <span>
 #include <vector>
 
 namespace zero::accel {
@@ -35,9 +38,9 @@ ZERO_VECTOR_CLONES void add_row(const T* from, float* to, std::size_t n) {
   }
 }
 
-/// Adds the rows of dout whose token is `token`, in order, into one row of the table's gradient.
+/// Adds rows of dout, in order, into one row of a table's gradient.
 template <class T>
-void table_row(const std::vector<std::int64_t>& rows,
+void table_row(std::span<const std::int32_t> rows,
                const T* dout,
                std::int64_t width,
                bool accumulate,
@@ -49,13 +52,43 @@ void table_row(const std::vector<std::int64_t>& rows,
     return;
   }
   std::vector<float> sum(static_cast<std::size_t>(width));
-  for (const std::int64_t row : rows) {
+  for (const std::int32_t row : rows) {
     add_row(dout + row * width, sum.data(), sum.size());
   }
   for (std::size_t i = 0; i < sum.size(); ++i) {
     out[i] = from_float<T>(accumulate ? to_float(out[i]) + sum[i] : sum[i]);
   }
 }
+
+/// Elements of `tokens` by token, those of one token in their order (a counting sort).
+struct ByToken {
+  std::vector<std::int32_t> first;  ///< of each token, and the end
+  std::vector<std::int32_t> elements;
+
+  [[nodiscard]] std::span<const std::int32_t> of(std::int64_t token) const {
+    const auto at = static_cast<std::size_t>(token);
+    return std::span(elements).subspan(static_cast<std::size_t>(first[at]),
+                                       static_cast<std::size_t>(first[at + 1] - first[at]));
+  }
+};
+
+ByToken sort_tokens(const std::int32_t* tokens, std::int64_t count, std::int64_t vocabulary) {
+  ByToken sorted;
+  sorted.first.resize(static_cast<std::size_t>(vocabulary) + 1);
+  sorted.elements.resize(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    ++sorted.first[static_cast<std::size_t>(checked_token(tokens, i, vocabulary))];
+  }
+  std::inclusive_scan(sorted.first.begin(), sorted.first.end(), sorted.first.begin());
+  for (std::int64_t i = count; i-- > 0;) {  // ends become beginnings
+    auto& end = sorted.first[static_cast<std::size_t>(tokens[i])];
+    sorted.elements[static_cast<std::size_t>(--end)] = static_cast<std::int32_t>(i);
+  }
+  return sorted;
+}
+
+/// Rows of the table that a thread takes at a time.
+constexpr std::int64_t kTableRows = 256;
 
 }  // namespace
 
@@ -93,31 +126,36 @@ void CpuKernels::embedding_backward(ConstTensorView tokens,
                                     bool accumulate_positions,
                                     Stream& stream) const {
   const std::int64_t length = tokens.shape[1];
-  const std::int64_t width = tokens.elems() == 0 ? 0 : dout.elems() / tokens.elems();
+  const std::int64_t width = dout.shape[dout.shape.rank() - 1];
+  ZERO_CHECK(dout.elems() == tokens.elems() * width && (!dtable || dtable.shape[1] == width) &&
+                 (!dpositions || dpositions.shape[1] == width) &&
+                 tokens.elems() <= std::numeric_limits<std::int32_t>::max(),
+             "embedding_backward: shapes do not fit");
   with_floating(dout.dtype, [&](auto tag) {
     using T = decltype(tag);
     stream.host_task([=, t = threads()] {
       const auto* ids = elements<std::int32_t>(tokens);
       if (dtable) {
-        std::vector<std::vector<std::int64_t>> rows_of(static_cast<std::size_t>(dtable.shape[0]));
-        for (std::int64_t i = 0; i < tokens.elems(); ++i) {
-          rows_of[static_cast<std::size_t>(checked_token(ids, i, dtable.shape[0]))].push_back(i);
-        }
-        parallel_for(t, dtable.shape[0], [&](std::int64_t token) {
-          table_row(rows_of[static_cast<std::size_t>(token)],
-                    elements<T>(dout),
-                    width,
-                    accumulate_table,
-                    elements<T>(dtable) + token * width);
+        const std::int64_t vocabulary = dtable.shape[0];
+        const ByToken sorted = sort_tokens(ids, tokens.elems(), vocabulary);
+        parallel_for(t, (vocabulary + kTableRows - 1) / kTableRows, [&](std::int64_t block) {
+          const std::int64_t end = std::min(vocabulary, (block + 1) * kTableRows);
+          for (std::int64_t token = block * kTableRows; token < end; ++token) {
+            table_row(sorted.of(token),
+                      elements<T>(dout),
+                      width,
+                      accumulate_table,
+                      elements<T>(dtable) + token * width);
+          }
         });
       }
       if (dpositions) {
         parallel_for(t, dpositions.shape[0], [&](std::int64_t position) {
-          std::vector<std::int64_t> rows;
+          std::vector<std::int32_t> rows;
           for (std::int64_t i = position; position < length && i < tokens.elems(); i += length) {
-            rows.push_back(i);
+            rows.push_back(static_cast<std::int32_t>(i));
           }
-          table_row(rows,
+          table_row(std::span<const std::int32_t>(rows),
                     elements<T>(dout),
                     width,
                     accumulate_positions,

@@ -70,6 +70,13 @@ ZERO_VECTOR_CLONES void parameter_row(
 }
 
 template <class T>
+ZERO_VECTOR_CLONES void add_row(const T* from, float* to, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    to[i] += to_float(from[i]);
+  }
+}
+
+template <class T>
 void store_sum(const std::vector<float>& sums, bool accumulate, std::size_t begin, T* out) {
   for (std::size_t i = 0; i < sums.size(); ++i) {
     out[begin + i] = from_float<T>(accumulate ? to_float(out[begin + i]) + sums[i] : sums[i]);
@@ -186,10 +193,7 @@ void CpuKernels::column_sum(ConstTensorView x,
         const std::int64_t begin = block * kColumns;
         std::vector<float> sums(static_cast<std::size_t>(std::min(kColumns, columns - begin)));
         for (std::int64_t row = 0; row < rows; ++row) {
-          const T* from = in + row * columns + begin;
-          for (std::size_t i = 0; i < sums.size(); ++i) {
-            sums[i] += to_float(from[i]);
-          }
+          add_row(in + row * columns + begin, sums.data(), sums.size());
         }
         store_sum(sums, accumulate, static_cast<std::size_t>(begin), sum);
       });

@@ -184,15 +184,4 @@ inline void with_floating(DType dtype, Body body) {
   return x < -104.0F ? 0.0F : (x != x ? x : result);
 }
 
-/// tanh(x) within 3 ulp of 1: 1 − 2 / (e^{2x} + 1), and x − x³/3 + 2x⁵/15 near 0.
-[[nodiscard]] inline float vector_tanh(float x) noexcept {
-  const float square = x * x;
-  const float small =
-      x * (1.0F + square * (-0.333333333F + square * (0.133333333F + square * -0.0539682540F)));
-  const float magnitude = x < 0.0F ? -x : x;
-  const float large = 1.0F - 2.0F / (vector_exp(2.0F * magnitude) + 1.0F);
-  const float signed_large = x < 0.0F ? -large : large;
-  return magnitude < 0.1F ? small : signed_large;
-}
-
 }  // namespace zero::accel

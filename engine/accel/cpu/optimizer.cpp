@@ -1,8 +1,10 @@
 #include "engine/accel/cpu/kernel_table.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <mutex>
 
 namespace zero::accel {
 namespace {
@@ -28,6 +30,20 @@ ZERO_VECTOR_CLONES void block_sums(const T* x, std::size_t blocks, double* sums)
       const auto v = static_cast<double>(to_float(from[i]));
       return v * v;
     });
+  }
+}
+
+/// Adds the squares of n elements, whole blocks of them, into limbs.
+template <class T>
+void add_squares(const T* x, std::size_t n, std::int64_t* limbs) {
+  constexpr std::size_t kBlocks = 64;  // partial sums at a time
+  double sums[kBlocks];
+  for (std::size_t done = 0; done < n; done += kBlocks * kBlock) {
+    const std::size_t count = std::min(kBlocks, (n - done) / kBlock);
+    block_sums(x + done, count, sums);
+    for (std::size_t i = 0; i < count; ++i) {
+      add_exactly(sums[i], limbs);
+    }
   }
 }
 
@@ -63,8 +79,14 @@ AdamNumbers numbers_of(const AdamArgs& args, float factor) {
 /// m = β1 m + (1−β1) g; v = β2 v + (1−β2) g²; p = p (1 − lr·wd) − lr/(1−β1^t) · m /
 /// (sqrt(v)/sqrt(1−β2^t) + eps).
 template <class G, class C>
-ZERO_VECTOR_CLONES void adam_loop(
-    const AdamNumbers& k, const G* grad, float* p, float* m, float* v, C* copy, std::size_t n) {
+ZERO_VECTOR_CLONES void adam_loop(const AdamNumbers& numbers,
+                                  const G* grad,
+                                  float* p,
+                                  float* m,
+                                  float* v,
+                                  C* copy,
+                                  std::size_t n) {
+  const AdamNumbers k = numbers;
   for (std::size_t i = 0; i < n; ++i) {
     const float g = to_float(grad[i]) * k.factor + k.l2 * p[i];
     const float m1 = k.beta1 * m[i] + k.one_minus_beta1 * g;
@@ -81,19 +103,24 @@ ZERO_VECTOR_CLONES void adam_loop(
 
 struct SgdNumbers {
   float factor, lr, momentum, one_minus_dampening, weight_decay;
-  bool nesterov, first;
+  bool nesterov;
 };
 
-template <class G, class C>
+/// What an update does with its momentum buffer: none there, sets it to the gradient, or adds.
+enum class Momentum : std::uint8_t { kNone, kFirst, kLater };
+
+/// g = factor · grad + decay · p; b = μ b + (1 − dampening) g; p = p − lr (b, or g + μ b).
+template <Momentum kMomentum, class G, class C>
 ZERO_VECTOR_CLONES void sgd_loop(
-    const SgdNumbers& k, const G* grad, float* p, float* b, C* copy, std::size_t n) {
+    const SgdNumbers& numbers, const G* grad, float* p, float* b, C* copy, std::size_t n) {
+  const SgdNumbers k = numbers;
   for (std::size_t i = 0; i < n; ++i) {
     const float g = to_float(grad[i]) * k.factor + k.weight_decay * p[i];
     float step = g;
-    if (b != nullptr) {
-      const float b1 = k.first ? g : k.momentum * b[i] + k.one_minus_dampening * g;
-      b[i] = b1;
-      step = k.nesterov ? g + k.momentum * b1 : b1;
+    if constexpr (kMomentum != Momentum::kNone) {
+      step = kMomentum == Momentum::kFirst ? g : k.momentum * b[i] + k.one_minus_dampening * g;
+      b[i] = step;
+      step = k.nesterov ? g + k.momentum * step : step;
     }
     const float p1 = p[i] - k.lr * step;
     p[i] = p1;
@@ -101,6 +128,19 @@ ZERO_VECTOR_CLONES void sgd_loop(
       copy[i] = from_float<C>(p1);
     }
   }
+}
+
+template <class G, class C>
+void sgd_piece(const SgdArgs& args, const SgdNumbers& k, std::int64_t at, std::size_t count) {
+  const G* grad = elements<G>(args.grad) + at;
+  float* p = elements<float>(args.master) + at;
+  C* copy = args.model_copy ? elements<C>(args.model_copy) + at : nullptr;
+  if (!args.momentum_buffer) {
+    return sgd_loop<Momentum::kNone>(k, grad, p, nullptr, copy, count);
+  }
+  float* b = elements<float>(args.momentum_buffer) + at;
+  args.t == 1 ? sgd_loop<Momentum::kFirst>(k, grad, p, b, copy, count)
+              : sgd_loop<Momentum::kLater>(k, grad, p, b, copy, count);
 }
 
 /// loop(begin, count) in pieces, unless the step is to be skipped.
@@ -132,17 +172,20 @@ void CpuKernels::sum_of_squares(ConstTensorView x, TensorView limbs, Stream& str
              "sum_of_squares takes whole blocks");
   with_floating(x.dtype, [&](auto tag) {
     using T = decltype(tag);
-    stream.host_task([=] {
-      constexpr std::size_t kBlocks = 64;
-      double sums[kBlocks];
-      const auto blocks = static_cast<std::size_t>(x.elems()) / kBlock;
-      for (std::size_t done = 0; done < blocks; done += kBlocks) {
-        const std::size_t count = std::min(kBlocks, blocks - done);
-        block_sums(elements<T>(x) + done * kBlock, count, sums);
-        for (std::size_t i = 0; i < count; ++i) {
-          add_exactly(sums[i], elements<std::int64_t>(limbs));
+    stream.host_task([=, t = threads()] {
+      std::mutex mutex;  // guards what limbs point to
+      parallel_for(t, (x.elems() + kGrain - 1) / kGrain, [&](std::int64_t piece) {
+        const std::int64_t begin = piece * kGrain;
+        std::array<std::int64_t, accel::kNormLimbs + 1> own{};
+        add_squares(elements<T>(x) + begin,
+                    static_cast<std::size_t>(std::min(kGrain, x.elems() - begin)),
+                    own.data());
+        const std::lock_guard lock(mutex);
+        auto* const all = elements<std::int64_t>(limbs);
+        for (std::size_t i = 0; i < own.size(); ++i) {
+          all[i] += own[i];
         }
-      }
+      });
     });
   });
 }
@@ -174,7 +217,8 @@ void CpuKernels::step_scalars(const StepDecision& decision,
     const double clip =
         decision.clip > 0.0 && finite ? std::min(1.0, decision.clip / (out.grad_norm + 1e-6)) : 1.0;
     out.gradient_factor = static_cast<float>(clip / decision.loss_scale);
-    out.skip = decision.check_overflow && !finite ? 1 : 0;
+    const bool all_finite = finite && losses[exact_sum::kLimbs] == 0;
+    out.skip = decision.check_overflow && !all_finite ? 1 : 0;
     *elements<StepScalars>(scalars) = out;
   });
 }
@@ -221,15 +265,9 @@ void CpuKernels::sgd(const SgdArgs& args, ConstTensorView scalars, Stream& strea
                          f(args.momentum),
                          f(1.0 - args.dampening),
                          f(args.weight_decay),
-                         args.nesterov,
-                         args.t == 1};
+                         args.nesterov};
       unless_skipped(step, t, n, [&](std::int64_t at, std::size_t count) {
-        sgd_loop(k,
-                 elements<G>(args.grad) + at,
-                 elements<float>(args.master) + at,
-                 args.momentum_buffer ? elements<float>(args.momentum_buffer) + at : nullptr,
-                 args.model_copy ? elements<C>(args.model_copy) + at : nullptr,
-                 count);
+        sgd_piece<G, C>(args, k, at, count);
       });
     });
   });

@@ -45,7 +45,7 @@ template <bool kTransposed>
     for (std::int64_t row = 0; row < kTileRows; ++row) {
       const float factor = kTransposed ? a[i * lda + row] : a[row * lda + i];
       for (std::int64_t column = 0; column < kTileColumns; ++column) {
-        sum[row][column] += factor * b[i * ldb + column];
+        sum[row][column] = __builtin_fmaf(factor, b[i * ldb + column], sum[row][column]);
       }
     }
   }
