@@ -6,12 +6,14 @@
 #include <cstdio>
 #include <vector>
 
+constexpr std::int64_t kRows = 32;  // points a rank and step
+
 /// Points of micro-batch `step` of `rank`, and the arm each lies on.
-zero::Batch spirals(std::int64_t step, int rank, std::int64_t rows) {
+zero::Batch spirals(std::int64_t step, int rank) {
   std::vector<float> points;
   std::vector<std::int32_t> arms;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t number = (step * 64 + rank) * rows + row;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    const std::int64_t number = (step * 64 + rank) * kRows + row;
     const auto arm = static_cast<std::int32_t>(number % 4);
     const double radius = std::fmod(static_cast<double>(number) * 0.618034, 1.0);
     const double angle = 1.5708 * arm + 4.0 * radius;
@@ -19,16 +21,18 @@ zero::Batch spirals(std::int64_t step, int rank, std::int64_t rows) {
     points.push_back(static_cast<float>(radius * std::sin(angle)));
     arms.push_back(arm);
   }
-  return {zero::HostTensor::copy_of(std::span<const float>(points), {rows, 2}),
-          zero::HostTensor::copy_of(std::span<const std::int32_t>(arms), {rows})};
+  return {zero::HostTensor::copy_of(std::span<const float>(points), {kRows, 2}),
+          zero::HostTensor::copy_of(std::span<const std::int32_t>(arms), {kRows})};
 }
 
 int train(zero::World& world, const char* config) {
   zero::nn::MlpClassifier model({2, 64, 64, 4});
-  auto engine = zero::initialize({.world = world, .model = model, .config = config});
-  const std::int64_t rows = engine->config().train_micro_batch_size_per_gpu;
-  for (std::int64_t step = 0; step < 300; ++step) {
-    const zero::Loss loss = engine->forward(spirals(step, world.group.rank(), rows));
+  auto engine = zero::initialize({.world = world,
+                                  .model = model,
+                                  .config = config,
+                                  .batch = {.train_micro_batch_size_per_gpu = kRows}});
+  for (std::int64_t step = 0; step < 1000; ++step) {
+    const zero::Loss loss = engine->forward(spirals(step, world.group.rank()));
     engine->backward(loss);
     engine->step();
   }

@@ -20,4 +20,4 @@ install_packages
 configure_and_build release train_lm
 say "Training on $text"
 build/bin/train_lm --config ds_config_samples/zero3.json --model byte-3m --data "$text" \
-  --ranks 2 --steps 300 --shuffle 1 --seed 1234 --sample 300
+  --ranks 2 --steps 1200 --shuffle 1 --seed 1234 --sample 300
