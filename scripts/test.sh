@@ -7,4 +7,7 @@ cd "$(dirname "$0")/.."
 
 install_packages
 configure_and_build release
+# Device memory that only accel can read: proves that nothing above it does.
+configure_and_build biased test_accel test_engine
+ctest --preset biased -j "$(nproc)" -R '^(unit[.]accel|ranks[.]engine)$'
 ctest --preset release -j "$(nproc)"
