@@ -97,6 +97,52 @@ using Values = std::vector<double>;
   return out;
 }
 
+/// Gradient of dout · attention(qkv): P, dP = dO·Vᵀ, dS = P (dP − Σ P dP), head by head.
+[[nodiscard]] inline Values attention_backward(const Values& qkv,
+                                               const Values& dout,
+                                               std::size_t batch,
+                                               std::size_t tokens,
+                                               std::size_t heads,
+                                               std::size_t width) {
+  const std::size_t size = width / heads;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(size));
+  Values grad(qkv.size());
+  for (std::size_t bh = 0; bh < batch * heads; ++bh) {
+    const auto at = [&](std::size_t t, std::size_t which) {
+      return (bh / heads * tokens + t) * 3 * width + which * width + bh % heads * size;
+    };
+    for (std::size_t i = 0; i < tokens; ++i) {
+      const double* d = dout.data() + (bh / heads * tokens + i) * width + bh % heads * size;
+      Values p(i + 1);
+      Values dp(i + 1);
+      double sum = 0;
+      double mean = 0;
+      for (std::size_t j = 0; j <= i; ++j) {
+        double score = 0;
+        for (std::size_t c = 0; c < size; ++c) {
+          score += qkv[at(i, 0) + c] * qkv[at(j, 1) + c];
+          dp[j] += d[c] * qkv[at(j, 2) + c];
+        }
+        p[j] = std::exp(score * scale);
+        sum += p[j];
+      }
+      for (std::size_t j = 0; j <= i; ++j) {
+        p[j] /= sum;
+        mean += p[j] * dp[j];
+      }
+      for (std::size_t j = 0; j <= i; ++j) {
+        const double ds = p[j] * (dp[j] - mean) * scale;
+        for (std::size_t c = 0; c < size; ++c) {
+          grad[at(i, 0) + c] += ds * qkv[at(j, 1) + c];
+          grad[at(j, 1) + c] += ds * qkv[at(i, 0) + c];
+          grad[at(j, 2) + c] += p[j] * d[c];
+        }
+      }
+    }
+  }
+  return grad;
+}
+
 /// −log softmax(row)[target] of each row; 0 for target −1.
 [[nodiscard]] inline Values cross_entropy(const Values& logits,
                                           const std::vector<std::int32_t>& targets) {

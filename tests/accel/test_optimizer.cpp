@@ -3,6 +3,7 @@
 #include "accel/oracle.h"
 #include <support/catch.h>
 
+#include <algorithm>
 #include <random>
 
 namespace {
@@ -182,4 +183,97 @@ TEST_CASE("sgd: momentum, dampening, Nesterov and decay as torch.optim.SGD defin
     }
     CHECK(worst(bench.read(p), ep) < 2e-6);
   }
+}
+
+TEST_CASE(
+    "optimizers: 16-bit gradients give the bits of the same numbers in fp32, and a rounded copy",
+    "[accel][optimizer]") {
+  constexpr std::int64_t kN = 1000;
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    for (const bool adam : {true, false}) {
+      std::vector<std::vector<float>> results;
+      for (const DType gradient : {dtype, DType::kF32}) {
+        BenchDevice bench;
+        const TensorView p = bench.tensor(DType::kF32, Shape{kN}, numbers(kN, 1));
+        const TensorView m = zeros(bench, DType::kF32, Shape{kN});
+        const TensorView v = zeros(bench, DType::kF32, Shape{kN});
+        const TensorView copy = bench.raw(dtype, Shape{kN});
+        const TensorView scalars = make_scalars(bench, {.gradient_factor = 0.3F});
+        for (int t = 1; t <= 3; ++t) {
+          const TensorView grad = bench.tensor(
+              gradient, Shape{kN}, rounded(dtype, numbers(kN, 10 + static_cast<std::uint64_t>(t))));
+          if (adam) {
+            accel::AdamArgs args{p, m, v, grad, copy};
+            args.lr = 0.01;
+            args.t = t;
+            bench.kernels().adam(args, scalars, *bench.stream);
+          } else {
+            accel::SgdArgs args{p, m, grad, copy};
+            args.lr = 0.01;
+            args.momentum = 0.9;
+            args.t = t;
+            bench.kernels().sgd(args, scalars, *bench.stream);
+          }
+        }
+        results.push_back(bench.read(p));
+        CHECK(bench.read(copy) == rounded(dtype, results.back()));
+      }
+      CHECK(results[0] == results[1]);
+    }
+  }
+}
+
+TEST_CASE("adam: without bias correction the first step is what the plain formula says",
+          "[accel][optimizer]") {
+  BenchDevice bench;
+  const TensorView p = bench.tensor(DType::kF32, Shape{1}, {1.0F});
+  const TensorView m = zeros(bench, DType::kF32, Shape{1});
+  const TensorView v = zeros(bench, DType::kF32, Shape{1});
+  accel::AdamArgs args{p, m, v, bench.tensor(DType::kF32, Shape{1}, {2.0F}), {}};
+  args.lr = 0.1;
+  args.bias_correction = false;
+  bench.kernels().adam(args, make_scalars(bench, {}), *bench.stream);
+  CHECK(bench.read(p)[0] == Approx(1.0 - 0.1 * 0.2 / (std::sqrt(0.004) + 1e-8)).epsilon(1e-6));
+  CHECK(bench.read(m)[0] == Approx(0.2));
+  CHECK(bench.read(v)[0] == Approx(0.004));
+}
+
+TEST_CASE("sgd: a skipped step changes nothing", "[accel][optimizer]") {
+  BenchDevice bench;
+  const TensorView p = bench.tensor(DType::kF32, Shape{3}, {1, 2, 3});
+  accel::SgdArgs args{p, {}, bench.tensor(DType::kF32, Shape{3}, {1, 1, INFINITY}), {}};
+  args.lr = 1.0;
+  bench.kernels().sgd(args, make_scalars(bench, {.skip = 1}), *bench.stream);
+  CHECK(bench.read(p) == std::vector<float>{1, 2, 3});
+}
+
+TEST_CASE("norm: 16-bit gradients sum like the same numbers in fp32, on any number of threads",
+          "[accel][norm]") {
+  constexpr std::int64_t kN = 64 * 700;
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    const std::vector<float> values = rounded(dtype, numbers(kN, 3, 50.0F));
+    std::vector<double> norms;
+    for (const int threads : {1, 2, 3}) {
+      for (const DType held : {dtype, DType::kF32}) {
+        BenchDevice bench(threads);
+        const TensorView limbs = zeros(bench, DType::kI64, Shape{2, kRow});
+        bench.kernels().sum_of_squares(
+            bench.tensor(held, Shape{kN}, values), limbs.slice(0, kRow), *bench.stream);
+        norms.push_back(decide(bench, limbs, {}).grad_norm);
+      }
+    }
+    CHECK(std::all_of(norms.begin(), norms.end(), [&](double n) { return n == norms[0]; }));
+  }
+}
+
+TEST_CASE("step scalars: a loss that is not finite skips the step and is reported", "[accel]") {
+  BenchDevice bench;
+  const TensorView limbs = zeros(bench, DType::kI64, Shape{2, kRow});
+  const TensorView loss = bench.tensor(DType::kF32, Shape{1}, {INFINITY});
+  bench.kernels().sum_exactly(loss, limbs.slice(kRow, kRow), *bench.stream);
+  const accel::StepScalars scalars = decide(bench, limbs, {.clip = 1.0});
+  CHECK(scalars.skip == 1);
+  CHECK(std::isnan(scalars.loss));
+  CHECK(scalars.grad_norm == 0.0);
+  CHECK(scalars.gradient_factor == 1.0F);
 }

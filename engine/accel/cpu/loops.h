@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <limits>
 
 // One source, several instruction sets, chosen when the program starts. All give the same bits: no
@@ -53,14 +54,18 @@ struct Lanes {
   Vector parts[kParts];
 };
 
-/// Sum of the lanes by a fixed tree.
+/// Sum of the lanes by a fixed tree: lane i takes lane i + 8, then i + 4, i + 2, i + 1.
 template <class T>
-[[nodiscard]] inline T sum_lanes(const T (&lanes)[kLanes]) noexcept {
-  T sums[kLanes];
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    sums[i] = lanes[i];
+[[nodiscard]] inline T sum_lanes(const Lanes<T>& all) noexcept {
+  Lanes<T> lanes = all;
+  for (std::size_t width = Lanes<T>::kParts / 2; width > 0; width /= 2) {
+    for (std::size_t part = 0; part < width; ++part) {
+      lanes.parts[part] += lanes.parts[part + width];
+    }
   }
-  for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
+  T sums[sizeof(lanes.parts[0]) / sizeof(T)];
+  std::memcpy(sums, lanes.parts, sizeof(sums));
+  for (std::size_t width = std::size(sums) / 2; width > 0; width /= 2) {
     for (std::size_t i = 0; i < width; ++i) {
       sums[i] += sums[i + width];
     }
@@ -79,12 +84,15 @@ template <class T, class Term>
       sums.parts[part] += terms.parts[part];
     }
   }
-  T lanes[kLanes];
-  std::memcpy(lanes, sums.parts, sizeof(lanes));
-  for (std::size_t lane = 0; i + lane < n; ++lane) {
-    lanes[lane] += term(i + lane);
+  if (i < n) {
+    T lanes[kLanes];
+    std::memcpy(lanes, sums.parts, sizeof(lanes));
+    for (std::size_t lane = 0; i + lane < n; ++lane) {
+      lanes[lane] += term(i + lane);
+    }
+    std::memcpy(sums.parts, lanes, sizeof(lanes));
   }
-  return sum_lanes(lanes);
+  return sum_lanes(sums);
 }
 
 /// Largest of term(i) for i in [0, n), −infinity for n = 0; a NaN counts as nothing.
