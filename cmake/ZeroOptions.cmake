@@ -65,9 +65,12 @@ zero_optional(MPI MPI_CXX_FOUND "MPI ${MPI_CXX_VERSION}")
 find_library(ZERO_AIO_LIBRARY aio)
 zero_optional(AIO ZERO_AIO_LIBRARY "libaio")
 if(NOT ZERO_WITH_DNNL STREQUAL "OFF")
-  find_package(dnnl QUIET CONFIG)
+  find_package(OpenCL QUIET)  # Debian's oneDNN is built with it; its config ends the run where it is missing
+  if(OpenCL_FOUND)
+    find_package(dnnl QUIET CONFIG)
+  endif()
 endif()
-zero_optional(DNNL dnnl_FOUND "oneDNN ${dnnl_VERSION}")
+zero_optional(DNNL dnnl_FOUND "oneDNN ${dnnl_VERSION} (with the OpenCL headers that its package needs)")
 
 # Settings that every target of ours gets.
 add_library(zero_settings INTERFACE)
