@@ -70,7 +70,7 @@ if(NOT ZERO_WITH_DNNL STREQUAL "OFF")
     find_package(dnnl QUIET CONFIG)
   endif()
 endif()
-zero_optional(DNNL dnnl_FOUND "oneDNN ${dnnl_VERSION} (with the OpenCL headers that its package needs)")
+zero_optional(DNNL dnnl_FOUND "oneDNN ${dnnl_VERSION}, with OpenCL")
 
 # Settings that every target of ours gets.
 add_library(zero_settings INTERFACE)
