@@ -92,6 +92,11 @@ std::string only_error_line(const std::string& text) {
   return lines.size() == 1 && lines.front().rfind("error: ", 0) == 0 ? lines.front() : "";
 }
 
+std::vector<std::string> back_ends() {
+  return ZERO_HAVE_MPI ? std::vector<std::string>{"local", "mpi"}
+                       : std::vector<std::string>{"local"};
+}
+
 std::string last_error_line(const std::string& text) {
   std::string last;
   int errors = 0;

@@ -40,6 +40,8 @@ class SmallRun {
 [[nodiscard]] std::vector<std::string> mpirun(int ranks);
 /// The line that starts with "error: " if the text has one line and that one does, else "".
 [[nodiscard]] std::string only_error_line(const std::string& text);
+/// Back ends of this build: "local", and "mpi" if there is one.
+[[nodiscard]] std::vector<std::string> back_ends();
 /// The line "error: …" if the text ends with one and has no other, whatever progress came before.
 [[nodiscard]] std::string last_error_line(const std::string& text);
 /// The number behind "loss=" in a program's output; NaN if there is none.

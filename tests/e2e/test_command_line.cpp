@@ -110,4 +110,10 @@ TEST_CASE("minimal: a bad configuration is one line and exit 2", "[e2e][cli]") {
   check_refused(support::run_command({program("minimal"), "/nowhere/ds.json"}), "/nowhere/ds.json");
 }
 
+TEST_CASE("quickstart: a text that is not there is one line and exit 2", "[e2e][cli]") {
+  const std::string script = std::string(ZERO_SOURCE_DIR) + "/scripts/quickstart.sh";
+  check_refused(support::run_command({script, "/nowhere/text"}), "/nowhere/text");
+  check_refused(support::run_command({script, "a", "b"}), "2 arguments");
+}
+
 }  // namespace zero::testing

@@ -82,7 +82,8 @@ TEST_CASE("train_lm: each line of the metrics has the keys of the contract", "[e
   CHECK(summary.at("steps") == 5);
 }
 
-TEST_CASE("train_lm: local and mpi ranks print the same losses and sample", "[e2e][training]") {
+TEST_CASE("train_lm: local and mpi ranks print the same losses and sample",
+          "[e2e][training][mpi]") {
   const SmallRun small;
   const auto losses = [&](const std::string& comm, std::string& sample) {
     const std::string metrics = small.path(comm + ".jsonl");
@@ -176,7 +177,7 @@ TEST_CASE("train_lm: a plan made without an engine is what the ledger then measu
 
 TEST_CASE("train_lm: a signal ends the run after a whole step", "[e2e][training]") {
   const SmallRun small;
-  for (const std::string comm : {"local", "mpi"}) {
+  for (const std::string& comm : back_ends()) {
     for (const int signal : {SIGINT, SIGTERM}) {
       INFO(comm << ", signal " << signal);
       const std::string metrics = small.path(comm + std::to_string(signal));
