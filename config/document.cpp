@@ -165,14 +165,13 @@ class Reader {
       skip();
       Json value;
       read_value(value, child, depth + 1);
-      if (!seen.insert(key).second) {
-        document_.faults.push_back({"duplicate_key",
-                                    key,
-                                    "the key " + in_quotes(key) + " stands twice in one object",
-                                    child.key_begin});
+      if (seen.insert(key).second) {
+        members.emplace_back(std::move(key), std::move(value));
+        spot.children.push_back(std::move(child));
+      } else {
+        const std::string message = "the key " + in_quotes(key) + " stands twice in one object";
+        document_.faults.push_back({"duplicate_key", key, message, child.key_begin});
       }
-      members.emplace_back(std::move(key), std::move(value));
-      spot.children.push_back(std::move(child));
       const bool comma = read_comma(braces ? '}' : '\0', braces);
       if (!braces && ended()) {
         return;

@@ -58,7 +58,7 @@ inline constexpr std::size_t kMaxValues = 20'000;
 inline constexpr int kMaxDepth = 200;
 
 /// Reads `text` as Hjson. Never throws for bad text: faults say what is wrong, and `root` then
-/// holds what was read if the faults are duplicates only, else an empty object.
+/// holds what was read if the faults are duplicates only (the first of them), else an empty object.
 /// Thread: any. Source: the Hjson syntax page, and the quirks of section 0.1 in docs/CONFIG.md.
 [[nodiscard]] Document read_document(std::string text);
 

@@ -134,6 +134,17 @@ TEST_CASE("document: places count lines and characters from 1", "[config][docume
   CHECK(document.text.substr(document.spot.children.at(1).begin, 1) == "y");
 }
 
+TEST_CASE("document: of a key that stands twice the first value is kept", "[config][document]") {
+  const Document document = read_document(R"({"a": {"x": 1, "y": 2}, "b": 3, "a": 4, "a": 5})");
+  CHECK(document.faults.size() == 2);
+  CHECK(document.root == Json::parse(R"({"a": {"x": 1, "y": 2}, "b": 3})"));
+  CHECK(document.spot.children.size() == 2);
+  const std::string schedules =
+      R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 4}}, "scheduler": {"type": "WarmupLR",
+         "params": {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}})";
+  CHECK(judge(with_batch(schedules)).errors.size() == 1);
+}
+
 TEST_CASE("document: what plain JSON lacks is noted once", "[config][document]") {
   CHECK(read_document("{\"a\": [1, \"x\", true, null, -1.5e3]}").strict_json);
   const Document document = read_document("# a\n# b\n'x': [1,],");
