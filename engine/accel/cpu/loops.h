@@ -3,8 +3,6 @@
 #include <zero/core/dtype.h>
 #include <zero/core/error.h>
 
-#include <omp.h>
-
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -132,10 +130,12 @@ inline void parallel_for_threads(int threads, std::int64_t n, Body body) {
     return;
   }
   std::exception_ptr error;  // an exception may not leave a parallel region
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t i = 0; i < n; ++i) {
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+  for (int thread = 0; thread < threads; ++thread) {
     try {
-      body(i, omp_get_thread_num());
+      for (std::int64_t i = n * thread / threads; i < n * (thread + 1) / threads; ++i) {
+        body(i, thread);
+      }
     } catch (...) {
 #pragma omp critical(zero_parallel_for)
       error = std::current_exception();
