@@ -7,7 +7,7 @@
 namespace {
 
 int fail(const char* what, zero::ExitCode code) {
-  std::fprintf(stderr, "error: %s\n", what);
+  (void)std::fprintf(stderr, "error: %s\n", what);
   return static_cast<int>(code);
 }
 

@@ -1,5 +1,6 @@
 #include "config/check.h"
 #include "config/convert.h"
+#include <zero/core/error.h>
 
 #include <cmath>
 #include <optional>
@@ -38,7 +39,8 @@ bool equal(const Number& a, const Number& b) {
 
 /// Python's //: rounds down. `b` is not zero.
 Number floor_divide(const Number& a, const Number& b) {
-  if (a.whole && b.whole && !(a.integer == INT64_MIN && b.integer == -1)) {
+  ZERO_CHECK(!is_zero(b), "batch arithmetic divides by zero");
+  if (a.whole && b.whole && b.integer != 0 && !(a.integer == INT64_MIN && b.integer == -1)) {
     const std::int64_t quotient = a.integer / b.integer;
     const bool inexact = a.integer % b.integer != 0;
     return whole(inexact && (a.integer < 0) != (b.integer < 0) ? quotient - 1 : quotient);

@@ -432,7 +432,8 @@ class Reader {
 }  // namespace
 
 Place Document::place(std::size_t offset) const {
-  const std::string_view head = std::string_view(text).substr(0, offset);
+  const std::string_view whole = text;
+  const std::string_view head = whole.substr(0, offset);
   const std::size_t line_begin = head.rfind('\n') + 1;  // npos + 1 is 0
   Place place;
   place.line = 1 + static_cast<int>(std::count(head.begin(), head.end(), '\n'));

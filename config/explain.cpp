@@ -132,7 +132,7 @@ std::string describe(const Block& block, const Key& key) {
   add("also written", key.extras.other_name);
   add("deprecated; write instead", key.extras.replaced_by);
   const std::string force = force_text(key);
-  add("in force", force.empty() ? "yes" : std::string_view(force));
+  add("in force", force.empty() ? std::string("yes") : force);
   add(key.feature == Feature::kIdle ? "consequence" : "cost", key.cost);
   return text;
 }
@@ -143,9 +143,9 @@ std::string nearest_key(const std::string& wanted, const std::vector<std::string
   if (std::string near = nearest(wanted, wholes); !near.empty()) {
     return near;
   }
-  std::vector<std::string_view> ends;
-  for (const std::string& path : paths) {
-    ends.push_back(std::string_view(path).substr(path.rfind('.') + 1));
+  std::vector<std::string_view> ends = wholes;
+  for (std::string_view& end : ends) {
+    end.remove_prefix(end.rfind('.') + 1);  // npos + 1 is 0
   }
   const std::string near = nearest(wanted, ends);
   const auto found = std::find(ends.begin(), ends.end(), near);

@@ -46,7 +46,7 @@ std::string with_tables(const std::string& page, const std::string& path) {
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::fprintf(stderr, "usage: zero_config_files REPOSITORY\n");
+    (void)std::fprintf(stderr, "usage: zero_config_files REPOSITORY\n");
     return 2;
   }
   try {
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
     write(page, with_tables(read(page), page));
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    (void)std::fprintf(stderr, "error: %s\n", error.what());
     return 2;
   }
 }

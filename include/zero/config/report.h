@@ -57,7 +57,7 @@ struct Verdict {
 
 /// One key (full path, or its last part when that is unique enough) in some lines. Throws
 /// InputError with the nearest name for an unknown key.
-[[nodiscard]] std::string explain_key(const std::string& key);
+[[nodiscard]] std::string explain_key(const std::string& wanted);
 
 /// The same configuration with deprecated keys replaced and nothing else changed. Strict JSON
 /// keeps its formatting; what only the relaxed reader accepts becomes plain JSON. `notes` gets a
