@@ -185,11 +185,12 @@ int train(World& world, const Options& options, const nn::GptConfig& model_confi
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  const std::optional<Options> options = parse_options(argc, argv);
+  std::optional<Options> options = parse_options(argc, argv);
   if (!options) {
     return 0;
   }
   const nn::GptConfig model_config = nn::load_gpt_config(options->model);
+  options->batch.hidden_size = model_config.hidden;  // what "auto" bucket sizes are made from
   if (!options->plan.empty()) {
     write_plan(*options, model_config);
     return 0;

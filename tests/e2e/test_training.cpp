@@ -175,6 +175,23 @@ TEST_CASE("train_lm: a plan made without an engine is what the ledger then measu
   }
 }
 
+TEST_CASE("train_lm: \"auto\" bucket sizes come from the model's hidden size", "[e2e][plan]") {
+  const SmallRun small(3);
+  const auto plan_with = [&](const std::string& bucket, const std::string& persistence) {
+    const std::string config = small.write(
+        "auto.json",
+        R"({"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+            "zero_optimization": {"stage": 3, "reduce_bucket_size": )" +
+            bucket + R"(, "stage3_param_persistence_threshold": )" + persistence + "}}");
+    const std::string plan = small.path("plan.json");
+    REQUIRE(error_free(small.run({"--config", config, "--ranks", "2", "--plan", plan})).empty());
+    return support::read_bytes(plan);
+  };
+  const std::string automatic = plan_with(R"("auto")", R"("auto")");
+  CHECK(automatic == plan_with("1024", "320"));  // 32² and 10 · 32
+  CHECK(automatic != plan_with("500000000", "100000"));
+}
+
 TEST_CASE("train_lm: a signal ends the run after a whole step", "[e2e][training]") {
   const SmallRun small;
   for (const std::string& comm : back_ends()) {
