@@ -140,8 +140,8 @@ void Engine::backward(const Loss& loss) {
                      "Engine::backward",
                      "go back in reverse order of the forwards, once for each");
   }
-  parts.settle(
-      true);  // earlier steps decide the loss scale; their gradients may be looked at until here
+  // Earlier steps decide the loss scale; their gradients may be looked at until here.
+  parts.settle(true);
   const OutstandingForward forward = std::move(parts.outstanding.back());
   parts.outstanding.pop_back();
   const auto seed = static_cast<float>(
@@ -183,7 +183,7 @@ void Engine::infer(const std::string& shape_key, const std::function<void(Execut
 }
 
 double Engine::lr() const {
-  return parts_->groups.front().lr;
+  return parts_->hyper_now().front().lr;
 }
 
 void Engine::set_lr(double lr) {
@@ -193,7 +193,7 @@ void Engine::set_lr(double lr) {
 }
 
 double Engine::loss_scale() const {
-  return parts_->latest.loss_scale;
+  return parts_->scaler.scale();
 }
 
 double Engine::grad_norm() {

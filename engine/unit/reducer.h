@@ -37,9 +37,8 @@ class Reducer {
   /// Whether the window's local sums have been reduced already: no further micro-step may be added
   /// to them.
   [[nodiscard]] bool reduced() const noexcept {
-    return plan_.reduce_at_boundary && next_bucket_ == plan_.buckets.size();
+    return plan_.reduce_at_boundary && next_bucket_ > 0 && next_bucket_ == plan_.buckets.size();
   }
-  [[nodiscard]] int micro_steps() const noexcept { return micro_steps_; }
 
  private:
   struct FlatProgress {

@@ -182,6 +182,49 @@ TEST_CASE("engine: calls out of order are refused and leave the engine usable",
   });
 }
 
+TEST_CASE("engine: lr and loss scale are those of the next update, before the first step too",
+          "[engine]") {
+  const std::string config = write_temporary(
+      "accessors.json",
+      R"({"train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": true, "initial_scale_power": 8},
+          "optimizer": {"type": "AdamW", "params": {"lr": 0.5}},
+          "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0.001, "warmup_max_lr": 0.101,
+                        "warmup_num_steps": 10, "warmup_type": "linear"}}})");
+  const LaunchOptions one{.ranks = 1, .comm = "local", .device = "cpu", .threads = 1};
+  (void)launch(one, [&](World& world) {
+    nn::Gpt model(RunSpec::tiny_gpt());
+    const auto engine = initialize({.world = world, .model = model, .config = config});
+    CHECK(engine->loss_scale() == 256.0);
+    for (const double expected : {0.001, 0.001, 0.011, 0.021}) {
+      CHECK(engine->lr() == Approx(expected));
+      engine->backward(engine->forward(make_batch(0, 1, 16, 61)));
+      engine->step();
+      CHECK(engine->was_step_applied());
+      CHECK(engine->take_results(true).front().lr == Approx(expected));
+    }
+    return 0;
+  });
+}
+
+TEST_CASE("engine: a model without trainable parameters runs and stays as it is", "[engine]") {
+  for (const int stage : {0, 1, 2, 3}) {
+    RunSpec spec;
+    spec.stage = stage;
+    spec.steps = 2;
+    spec.accumulation = 2;
+    spec.prepare = [](nn::Gpt& model) {
+      for (const auto& parameter : parameters_of(model)) {
+        parameter->info.trainable = false;
+      }
+    };
+    const RunResult trained = run(spec);
+    REQUIRE(trained.steps.size() == 2);
+    CHECK(trained.steps.front().grad_norm == 0.0);
+    spec.steps = 0;
+    CHECK(trained.parameters == run(spec).parameters);
+  }
+}
+
 TEST_CASE("engine: a parameter group has its own learning rate", "[engine]") {
   RunSpec spec;
   const std::string config = write_temporary("groups.json",
