@@ -1,5 +1,6 @@
 #pragma once
 
+#include <zero/core/round_up.h>
 #include <zero/engine/plan.h>
 
 namespace zero {
@@ -13,10 +14,5 @@ struct Layout {
 
 /// `persistent(param)`: whether a parameter stays gathered. Throws InputError for duplicate names.
 [[nodiscard]] Layout make_layout(Module& model, int ranks, const std::vector<bool>& persistent);
-
-/// Rounds up to a multiple.
-[[nodiscard]] constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) noexcept {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 }  // namespace zero

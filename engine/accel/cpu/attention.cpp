@@ -1,6 +1,7 @@
 #include "engine/accel/cpu/kernel_table.h"
 #include "engine/accel/cpu/scratch.h"
 #include "engine/accel/cpu/tile.h"
+#include <zero/core/round_up.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,10 +14,6 @@ namespace zero::accel {
 namespace {
 
 constexpr std::int64_t kRows = 32;  // queries of a block, a multiple of the tile's rows and columns
-
-constexpr std::int64_t round_up(std::int64_t n, std::int64_t to) {
-  return (n + to - 1) / to * to;
-}
 
 struct HeadSizes {
   std::int64_t tokens;

@@ -2,6 +2,7 @@
 #include "engine/accel/cpu/cpu_stream.h"
 #include "engine/accel/cpu/host_memory.h"
 #include <zero/accel/device.h>
+#include <zero/core/round_up.h>
 
 #include <fmt/format.h>
 
@@ -17,10 +18,6 @@ namespace {
 constexpr std::size_t kMapBytes = std::size_t{1} << 20U;
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kPage = 4096;
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
-  return (bytes + to - 1) / to * to;
-}
 
 void* take(std::size_t bytes, MemorySpace space) {
   if (bytes < kMapBytes) {

@@ -2,6 +2,7 @@
 #include "engine/accel/cpu/kernel_table.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace zero::accel {
 namespace {
@@ -88,41 +89,38 @@ void with_two(DType a, DType b, Body body) {
   with_floating(a, [&](auto s) { with_floating(b, [&](auto d) { body(s, d); }); });
 }
 
-void check_same(ConstTensorView a, ConstTensorView b) {
-  ZERO_CHECK(a.dtype == b.dtype && a.elems() == b.elems(),
+/// Enqueues loop(pointer of each view…, count) over views of one dtype and length.
+template <class Loop, class... Views>
+void map(Stream& stream, int threads, Loop loop, ConstTensorView first, Views... others) {
+  ZERO_CHECK(((first.dtype == others.dtype && first.elems() == others.elems()) && ...),
              "element-wise kernel over different views");
-}
-
-}  // namespace
-
-void CpuKernels::add(ConstTensorView a, ConstTensorView b, TensorView out, Stream& stream) const {
-  check_same(a, b);
-  check_same(a, out);
-  with_floating(a.dtype, [&](auto tag) {
+  with_floating(first.dtype, [&](auto tag) {
     using T = decltype(tag);
-    stream.host_task([x = elements<T>(a),
-                      y = elements<T>(b),
-                      z = elements<T>(out),
-                      n = a.elems(),
-                      t = threads()] {
-      in_pieces(t, n, [&](std::int64_t at, std::size_t count) {
-        add_loop(x + at, y + at, z + at, count);
+    stream.host_task([loop,
+                      threads,
+                      n = first.elems(),
+                      pointers = std::make_tuple(elements<T>(first), elements<T>(others)...)] {
+      in_pieces(threads, n, [&](std::int64_t at, std::size_t count) {
+        std::apply([&](auto*... data) { loop((data + at)..., count); }, pointers);
       });
     });
   });
 }
 
+}  // namespace
+
+void CpuKernels::add(ConstTensorView a, ConstTensorView b, TensorView out, Stream& stream) const {
+  const auto loop = [](const auto* x, const auto* y, auto* to, std::size_t n) {
+    add_loop(x, y, to, n);
+  };
+  map(stream, threads(), loop, a, b, out);
+}
+
 void CpuKernels::scale(ConstTensorView x, float factor, TensorView out, Stream& stream) const {
-  check_same(x, out);
-  with_floating(x.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    stream.host_task(
-        [a = elements<T>(x), factor, b = elements<T>(out), n = x.elems(), t = threads()] {
-          in_pieces(t, n, [&](std::int64_t at, std::size_t count) {
-            scale_loop(a + at, factor, b + at, count);
-          });
-        });
-  });
+  const auto loop = [factor](const auto* from, auto* to, std::size_t n) {
+    scale_loop(from, factor, to, n);
+  };
+  map(stream, threads(), loop, x, out);
 }
 
 void CpuKernels::cast(ConstTensorView src, TensorView dst, Stream& stream) const {
@@ -147,65 +145,33 @@ void CpuKernels::accumulate(ConstTensorView src,
 }
 
 void CpuKernels::relu_forward(ConstTensorView x, TensorView y, Stream& stream) const {
-  check_same(x, y);
-  with_floating(x.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    stream.host_task([a = elements<T>(x), b = elements<T>(y), n = x.elems(), t = threads()] {
-      in_pieces(
-          t, n, [&](std::int64_t at, std::size_t count) { relu_loop(a + at, b + at, count); });
-    });
-  });
+  const auto loop = [](const auto* from, auto* to, std::size_t n) { relu_loop(from, to, n); };
+  map(stream, threads(), loop, x, y);
 }
 
 void CpuKernels::relu_backward(ConstTensorView x,
                                ConstTensorView dy,
                                TensorView dx,
                                Stream& stream) const {
-  check_same(x, dy);
-  check_same(x, dx);
-  with_floating(x.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    stream.host_task([a = elements<T>(x),
-                      b = elements<T>(dy),
-                      c = elements<T>(dx),
-                      n = x.elems(),
-                      t = threads()] {
-      in_pieces(t, n, [&](std::int64_t at, std::size_t count) {
-        relu_slope_loop(a + at, b + at, c + at, count);
-      });
-    });
-  });
+  const auto loop = [](const auto* at, const auto* from, auto* to, std::size_t n) {
+    relu_slope_loop(at, from, to, n);
+  };
+  map(stream, threads(), loop, x, dy, dx);
 }
 
 void CpuKernels::gelu_forward(ConstTensorView x, TensorView y, Stream& stream) const {
-  check_same(x, y);
-  with_floating(x.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    stream.host_task([a = elements<T>(x), b = elements<T>(y), n = x.elems(), t = threads()] {
-      in_pieces(
-          t, n, [&](std::int64_t at, std::size_t count) { gelu_loop(a + at, b + at, count); });
-    });
-  });
+  const auto loop = [](const auto* from, auto* to, std::size_t n) { gelu_loop(from, to, n); };
+  map(stream, threads(), loop, x, y);
 }
 
 void CpuKernels::gelu_backward(ConstTensorView x,
                                ConstTensorView dy,
                                TensorView dx,
                                Stream& stream) const {
-  check_same(x, dy);
-  check_same(x, dx);
-  with_floating(x.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    stream.host_task([a = elements<T>(x),
-                      b = elements<T>(dy),
-                      c = elements<T>(dx),
-                      n = x.elems(),
-                      t = threads()] {
-      in_pieces(t, n, [&](std::int64_t at, std::size_t count) {
-        gelu_slope_loop(a + at, b + at, c + at, count);
-      });
-    });
-  });
+  const auto loop = [](const auto* at, const auto* from, auto* to, std::size_t n) {
+    gelu_slope_loop(at, from, to, n);
+  };
+  map(stream, threads(), loop, x, dy, dx);
 }
 
 std::unique_ptr<Kernels> make_cpu_kernels(Device& device) {

@@ -1,6 +1,7 @@
 #include "engine/accel/cpu/gemm.h"
 #include "engine/accel/cpu/scratch.h"
 #include "engine/accel/cpu/tile.h"
+#include <zero/core/round_up.h>
 
 #include <algorithm>
 
@@ -11,10 +12,6 @@ namespace {
 
 constexpr std::int64_t kBlockRows = 64;    // a multiple of kTileRows
 constexpr std::int64_t kBlockTerms = 256;  // a panel of B is 32 KiB
-
-std::int64_t round_up(std::int64_t n, std::int64_t to) {
-  return (n + to - 1) / to * to;
-}
 
 /// Element (row, column) of a matrix that may be stored transposed.
 struct Stored {

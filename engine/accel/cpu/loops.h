@@ -11,8 +11,9 @@
 #include <iterator>
 #include <limits>
 
-// One source, several instruction sets, chosen when the program starts. All give the same bits: no
-// fused multiply-add, no reassociation, reductions over a fixed number of lanes. Sanitizers start
+// One source, several instruction sets, chosen when the program starts. All give the same bits: a
+// multiply-add is fused on all of them (where the source asks for it) or on none, no reassociation,
+// reductions over a fixed number of lanes. Sanitizers start
 // too late for run-time dispatch. What such a function calls is inlined into it ("flatten"): by
 // itself it would be compiled for the oldest processor.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
