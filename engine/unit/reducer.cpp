@@ -203,17 +203,19 @@ void Reducer::launch(const Bucket& bucket) {
   if (!plain) {
     scale(bucket, plan_.factor_before_reduction, true);
   }
-  std::vector<comm::SlicedView> slices;
-  std::vector<TensorView> pieces;
-  for (const BucketPiece& piece : bucket) {
-    slices.push_back({outgoing(piece.flat), piece.begin, piece.count});
-    for (const Range& range : ranges(piece, true)) {
-      pieces.push_back(outgoing(piece.flat).slice(range.begin, range.count));
-    }
-  }
   if (plan_.all_reduce) {
+    std::vector<TensorView> pieces;
+    for (const BucketPiece& piece : bucket) {
+      for (const Range& range : ranges(piece, true)) {
+        pieces.push_back(outgoing(piece.flat).slice(range.begin, range.count));
+      }
+    }
     (void)world_.group.all_reduce_in_place(pieces, op, streams_.comm);
   } else {
+    std::vector<comm::SlicedView> slices;
+    for (const BucketPiece& piece : bucket) {
+      slices.push_back({outgoing(piece.flat), piece.begin, piece.count});
+    }
     (void)world_.group.reduce_scatter_in_place(slices, op, streams_.comm);
   }
   if (!plain) {
@@ -263,8 +265,8 @@ void Reducer::finish_micro_step() {
       }
     }
   }
-  launch_ready();  // completes the rest in launch order, so that no more slots are held than
-                   // planned
+  // Completes the rest in launch order, so that no more slots are held than planned.
+  launch_ready();
   ZERO_CHECK(!reduce_now_ || next_bucket_ == plan_.buckets.size(), "a bucket was left behind");
   ++micro_steps_;
 }
