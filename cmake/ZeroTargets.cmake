@@ -38,3 +38,15 @@ function(zero_add_test name)
   set_tests_properties(${ARG_LABEL}.${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
                        ENVIRONMENT "ZERO_TIMEOUT=30;OMP_WAIT_POLICY=passive")
 endfunction()
+
+# zero_add_mpi_runs(prefix program RANKS n… LABELS … TIMEOUT s [ARGS …])
+# Further runs of a test program under mpirun: CTest tests "<prefix>_<n>".
+function(zero_add_mpi_runs prefix program)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "RANKS;LABELS;ARGS" ${ARGN})
+  foreach(ranks ${ARG_RANKS})
+    add_test(NAME ${prefix}_${ranks} COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe
+             --bind-to none -n ${ranks} $<TARGET_FILE:${program}> ${ARG_ARGS})
+    set_tests_properties(${prefix}_${ranks} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ON
+                         ENVIRONMENT "ZERO_TIMEOUT=60")
+  endforeach()
+endfunction()

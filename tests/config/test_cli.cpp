@@ -2,11 +2,7 @@
 #include "config_support.h"
 #include <support/catch.h>
 #include <support/process.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <unistd.h>
+#include <support/temporary_folder.h>
 
 namespace zero::testing {
 namespace {
@@ -19,19 +15,11 @@ support::CommandResult zero(std::vector<std::string> arguments) {
 /// A file that is gone afterwards.
 class File {
  public:
-  explicit File(const std::string& text)
-      : path_((std::filesystem::temp_directory_path() /
-               ("zero_cli_" + std::to_string(::getpid()) + ".json"))
-                  .string()) {
-    std::ofstream(path_, std::ios::binary) << text;
-  }
-  ~File() { std::filesystem::remove(path_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
+  explicit File(const std::string& text) { support::write_bytes(path(), text); }
+  [[nodiscard]] std::string path() const { return folder_ / "ds_config.json"; }
 
  private:
-  std::string path_;
+  support::TemporaryFolder folder_;
 };
 
 const std::string kSample = std::string(ZERO_SOURCE_DIR) + "/ds_config_samples/zero3.json";

@@ -2,6 +2,7 @@
 #include "config/document.h"
 #include "config_support.h"
 #include <support/catch.h>
+#include <support/temporary_folder.h>
 #include <zero/core/error.h>
 
 #include <cstdio>
@@ -9,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <sys/resource.h>
-#include <unistd.h>
 
 namespace zero::testing {
 namespace {
@@ -51,20 +51,13 @@ config::Verdict judge_bounded(const std::string& text) {
   return judge_bounded(text, text.size());
 }
 
-/// A file that is gone afterwards.
+/// Path of a file that is gone afterwards.
 class ScratchFile {
  public:
-  ScratchFile()
-      : path_((std::filesystem::temp_directory_path() /
-               ("zero_config_limits_" + std::to_string(::getpid())))
-                  .string()) {}
-  ~ScratchFile() { std::remove(path_.c_str()); }
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::string path() const { return folder_ / "ds_config.json"; }
 
  private:
-  std::string path_;
+  support::TemporaryFolder folder_;
 };
 
 }  // namespace

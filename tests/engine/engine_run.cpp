@@ -1,33 +1,15 @@
 #include "engine/engine_run.h"
 
+#include <support/temporary_folder.h>
 #include <zero/engine/launch.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <unistd.h>
 
 namespace zero::testing {
 namespace {
-
-/// Removes the test's files when the process ends.
-struct TemporaryFolder {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / fmt::format("zero-test-{}", ::getpid());
-  TemporaryFolder() { std::filesystem::create_directories(path); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  TemporaryFolder(TemporaryFolder&&) = delete;
-  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
 
 comm::Traffic difference(const comm::Traffic& after, const comm::Traffic& before) {
   return {after.bytes_in - before.bytes_in,
@@ -90,10 +72,9 @@ nn::GptConfig RunSpec::tiny_gpt() {
 }
 
 std::string write_temporary(const std::string& name, const std::string& text) {
-  static const TemporaryFolder folder;
-  const std::filesystem::path path = folder.path / name;
-  std::ofstream(path) << text;
-  return path.string();
+  static const support::TemporaryFolder folder;  // goes when the process ends
+  support::write_bytes(folder / name, text);
+  return folder / name;
 }
 
 std::string ds_config(const RunSpec& spec) {
