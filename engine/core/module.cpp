@@ -6,11 +6,23 @@
 
 namespace zero {
 
+std::string Module::full_name(const std::string& suffix) const {
+  return name_.empty() ? suffix : name_ + "." + suffix;
+}
+
+std::shared_ptr<ModuleBuffer> Module::add_buffer(const std::string& suffix,
+                                                 Shape shape,
+                                                 Init init) {
+  buffers_.push_back(
+      std::make_shared<ModuleBuffer>(ModuleBuffer{full_name(suffix), shape, std::move(init), {}}));
+  return buffers_.back();
+}
+
 std::shared_ptr<Parameter> Module::add_parameter(const std::string& suffix,
                                                  Shape shape,
                                                  Init init) {
   auto parameter = std::make_shared<Parameter>();
-  parameter->info.name = name_.empty() ? suffix : name_ + "." + suffix;
+  parameter->info.name = full_name(suffix);
   parameter->info.shape = shape;
   parameter->info.init = std::move(init);
   parameters_.push_back(parameter);
@@ -42,6 +54,14 @@ std::vector<std::shared_ptr<Parameter>> parameters_of(Module& root) {
         all.push_back(parameter);
       }
     }
+  }
+  return all;
+}
+
+std::vector<std::shared_ptr<ModuleBuffer>> buffers_of(Module& root) {
+  std::vector<std::shared_ptr<ModuleBuffer>> all;
+  for (const Module* module : modules_of(root)) {
+    all.insert(all.end(), module->buffers().begin(), module->buffers().end());
   }
   return all;
 }

@@ -210,12 +210,22 @@ std::int64_t StatePlan::total_bytes() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
+std::int64_t StatePlan::local_accumulation_bytes() const {
+  std::int64_t elems = 0;
+  for (const Flat& flat : flats) {
+    elems += flat.trainable ? flat.padded_elems - kept(flat, flat.gradients) : 0;
+  }
+  return elems * static_cast<std::int64_t>(dtype_size(accumulation_dtype));
+}
+
 StatePlan make_plan(Module& model,
                     const Config& config,
                     const ActivationProfile& profile,
-                    int ranks) {
+                    int ranks,
+                    const PlanOptions& options) {
   const config::ZeroOptimization& zero = config.zero_optimization;
-  const StageRow& row = kStages.at(static_cast<std::size_t>(zero.stage));
+  StageRow row = kStages.at(static_cast<std::size_t>(zero.stage));
+  row.gradients = row.gradients && !options.local_accumulation;
   StatePlan plan;
   plan.ranks = ranks;
   plan.stage = zero.stage;
@@ -254,6 +264,10 @@ StatePlan make_plan(Module& model,
   widen_classes(plan, plan.gradient_classes, &Flat::gradient_class);
   widen_classes(plan, plan.transport_classes, &Flat::transport_class);
   count_bytes(plan, profile);
+  for (const auto& buffer : buffers_of(model)) {
+    plan.bytes[static_cast<std::size_t>(Category::kOther)] +=
+        buffer->shape.elems() * static_cast<std::int64_t>(sizeof(float));
+  }
   return plan;
 }
 

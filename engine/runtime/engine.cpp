@@ -1,5 +1,7 @@
 #include "engine/runtime/parts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -22,6 +24,9 @@ Engine::~Engine() {
   if (parts_ == nullptr) {
     return;
   }
+  for (const auto& buffer : buffers_of(parts_->model)) {
+    buffer->value = {};
+  }
   // Memory may go only when no stream uses it. Errors were reported where somebody waited for them.
   for (accel::Stream* stream : {parts_->compute.get(), parts_->comm.get()}) {
     try {
@@ -34,7 +39,8 @@ Engine::~Engine() {
 }
 
 bool EngineParts::at_boundary() const {
-  return forced_boundary.value_or((micro_steps + 1) % config.gradient_accumulation_steps == 0);
+  return !local_only &&
+         forced_boundary.value_or((micro_steps + 1) % config.gradient_accumulation_steps == 0);
 }
 
 TensorView EngineParts::limb_view() const {
@@ -157,6 +163,30 @@ void Engine::backward(const Loss& loss) {
   forward.loss->idle = parts.compute->record();
   ++parts.window_micro_steps;
   parts.backward_done = true;
+}
+
+NoSync::NoSync(EngineParts& parts) : parts_(parts) {
+  parts_.local_only = true;
+}
+
+NoSync::~NoSync() {
+  parts_.local_only = false;
+}
+
+NoSync Engine::no_sync() {
+  if (parts_->local_only) {
+    throw InputError("no_sync inside no_sync", "Engine::no_sync", "end the outer scope first");
+  }
+  if (!parts_->plan.reduce_at_boundary) {
+    throw InputError(
+        fmt::format("stage {} keeps a slice of each gradient, so no rank can sum alone",
+                    parts_->plan.stage),
+        "Engine::no_sync",
+        fmt::format("set InitializeOptions::plan.local_accumulation, which takes {} "
+                    "bytes more a rank, or use stage 0 or 1",
+                    parts_->plan.local_accumulation_bytes()));
+  }
+  return NoSync(*parts_);
 }
 
 Loss Engine::evaluate(const Batch& batch) {

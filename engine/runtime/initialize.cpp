@@ -63,6 +63,20 @@ EngineParts::EngineParts(const InitializeOptions& options, config::Config config
   world.device.zero(limb_view(), *compute);
 }
 
+void EngineParts::bind_module_buffers(std::uint64_t seed) {
+  for (const auto& buffer : buffers_of(model)) {
+    std::vector<float> values(static_cast<std::size_t>(buffer->shape.elems()));
+    buffer->init.fill(buffer->name, seed, 0, values);
+    module_buffers.push_back(
+        world.device.allocate(values.size() * sizeof(float), Category::kOther));
+    buffer->value = module_buffers.back().view(DType::kF32, buffer->shape);
+    const Shape flat{buffer->shape.elems()};
+    world.device.copy(view_of(std::span<const float>(values)), buffer->value.reshape(flat), *comm);
+    (void)world.group.broadcast(buffer->value.reshape(flat), 0, *comm, comm::Payload::kControl);
+    comm->synchronize();  // the values live until here
+  }
+}
+
 std::unique_ptr<Engine> initialize(const InitializeOptions& options) {
   World& world = options.world;
   config::LoadOptions load = options.batch;
@@ -72,7 +86,7 @@ std::unique_ptr<Engine> initialize(const InitializeOptions& options) {
   const Batch example = options.model.example_batch(config.train_micro_batch_size_per_gpu);
   const ActivationProfile profile =
       profile_activations(options.model, example, config.model_dtype(), world.device);
-  StatePlan plan = make_plan(options.model, config, profile, world.group.size());
+  StatePlan plan = make_plan(options.model, config, profile, world.group.size(), options.plan);
   if (options.memory_budget_bytes > 0 && plan.total_bytes() > options.memory_budget_bytes) {
     throw ResourceError(
         fmt::format("the plan needs {} bytes a rank, {} more than the memory budget",
@@ -87,6 +101,7 @@ std::unique_ptr<Engine> initialize(const InitializeOptions& options) {
   parts->profiles["train" + shape_key(example)] = profile.activation_bytes;
   (void)parts->activation_memory(0, profile.activation_bytes);
   parts->store.initialize_values(values_of(options));
+  parts->bind_module_buffers(options.seed);
   return std::unique_ptr<Engine>(new Engine(std::move(parts)));
 }
 

@@ -63,6 +63,7 @@ struct EngineParts {
   LossScaler scaler;
   std::unique_ptr<LrSchedule> schedule;  ///< nullptr: constant
 
+  std::vector<accel::Buffer> module_buffers;  ///< fp32, in the order of buffers_of(model)
   std::vector<std::unique_ptr<ActivationMemory>> activations;
   std::map<std::string, std::int64_t> profiles;  ///< arena bytes by shape of the pass
   std::vector<std::shared_ptr<LossState>> losses;
@@ -76,6 +77,7 @@ struct EngineParts {
   StepResult latest;
 
   std::optional<bool> forced_boundary;
+  bool local_only = false;  ///< inside no_sync()
   std::int64_t micro_steps = 0;
   std::int64_t window_micro_steps = 0;  ///< backwards since the last boundary
   bool backward_done = false;           ///< since the last step()
@@ -98,6 +100,8 @@ struct EngineParts {
                                          const std::function<void(Execution&)>& pass);
   [[nodiscard]] Execution execution(accel::Arena& arena, Phase phase);
   void deliver_loss(LossState& loss);
+  /// Allocates and binds the model's buffers, with rank 0's initial values. Blocks; collective.
+  void bind_module_buffers(std::uint64_t seed);
 
   // step.cpp
   void reduce_scalars();

@@ -13,6 +13,9 @@ void Engine::step() {
     throw InputError(
         "step without a backward", "Engine::step", "call forward, backward and step in this order");
   }
+  if (parts.local_only) {
+    throw InputError("step inside no_sync", "Engine::step", "end the no_sync scope first");
+  }
   parts.backward_done = false;
   const bool boundary = parts.at_boundary();
   ++parts.micro_steps;

@@ -25,7 +25,8 @@ void train(const RunSpec& spec, const std::string& config, World& world, RunResu
   if (spec.prepare) {
     spec.prepare(model);
   }
-  const auto engine = initialize({.world = world, .model = model, .config = config});
+  const auto engine =
+      initialize({.world = world, .model = model, .config = config, .plan = spec.plan});
   const auto rank = static_cast<std::size_t>(world.group.rank());
   engine->synchronize();
   const comm::Traffic before = engine->traffic();

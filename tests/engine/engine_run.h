@@ -22,7 +22,8 @@ struct RunSpec {
       zero_keys{};  ///< further members of zero_optimization, e.g. R"("reduce_bucket_size": 1000)"
   std::string top_keys{};  ///< further top-level members
   nn::GptConfig model = tiny_gpt();
-  std::string precision{};                  ///< "", "fp16" or "bf16"
+  std::string precision{};  ///< "", "fp16" or "bf16"
+  PlanOptions plan{};
   std::function<void(nn::Gpt&)> prepare{};  ///< e.g. freezes parameters, before initialize
   std::function<void(Engine&, nn::Gpt&, int)> each_step{};  ///< runs after each step on every rank
 

@@ -31,6 +31,16 @@ struct Parameter {
   bool grad_accumulate = false;
 };
 
+/// fp32 values of a model that are no parameter: running statistics, counters. Each rank has a copy
+/// of its own, which starts with rank 0's values; nothing reduces it.
+struct ModuleBuffer {
+  std::string name;
+  Shape shape;
+  Init init;
+  /// On the device, bound by the engine for its whole life.
+  TensorView value{};
+};
+
 /// Why a module runs.
 enum class Phase : std::uint8_t {
   kTrain,      ///< forward that a backward will follow
@@ -64,6 +74,10 @@ class Module {
   [[nodiscard]] const std::vector<std::shared_ptr<Parameter>>& parameters() const noexcept {
     return parameters_;
   }
+  /// Direct buffers in declaration order.
+  [[nodiscard]] const std::vector<std::shared_ptr<ModuleBuffer>>& buffers() const noexcept {
+    return buffers_;
+  }
   /// Children in declaration order.
   [[nodiscard]] const std::vector<Module*>& children() const noexcept { return children_; }
   /// A block: this module with all below it is gathered and reduced as one unit. Its events stand
@@ -74,6 +88,8 @@ class Module {
  protected:
   /// Declares a parameter `name()` + "." + suffix (or just the suffix for an unnamed root).
   std::shared_ptr<Parameter> add_parameter(const std::string& suffix, Shape shape, Init init);
+  /// Declares a buffer, named as a parameter would be.
+  std::shared_ptr<ModuleBuffer> add_buffer(const std::string& suffix, Shape shape, Init init);
   /// Declares that this module also uses a parameter that another module declared (tied weights).
   void share_parameter(std::shared_ptr<Parameter> parameter) {
     parameters_.push_back(std::move(parameter));
@@ -82,8 +98,11 @@ class Module {
   void set_block() noexcept { is_block_ = true; }
 
  private:
+  [[nodiscard]] std::string full_name(const std::string& suffix) const;
+
   std::string name_;
   std::vector<std::shared_ptr<Parameter>> parameters_;
+  std::vector<std::shared_ptr<ModuleBuffer>> buffers_;
   std::vector<Module*> children_;
   bool is_block_ = false;
 };
@@ -132,5 +151,7 @@ class Trainable : public Module {
 [[nodiscard]] std::vector<Module*> modules_of(Module& root);
 /// Each distinct parameter once, in declaration order.
 [[nodiscard]] std::vector<std::shared_ptr<Parameter>> parameters_of(Module& root);
+/// All buffers in declaration order.
+[[nodiscard]] std::vector<std::shared_ptr<ModuleBuffer>> buffers_of(Module& root);
 
 }  // namespace zero

@@ -57,6 +57,7 @@ struct InitializeOptions {
   std::vector<ParameterGroup> groups{};
   std::int64_t memory_budget_bytes = 0;  ///< 0: none
   int max_skipped_in_a_row = 100;        ///< so many steps that are not finite end the training
+  PlanOptions plan{};
 };
 
 /// What one optimizer step did.
@@ -73,6 +74,21 @@ struct StepResult {
 struct RankMemory {
   MemoryUse device;
   MemoryUse host;
+};
+
+/// A scope in which gradients stay on their rank: see Engine::no_sync().
+class NoSync {
+ public:
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+  NoSync(NoSync&&) = delete;
+  NoSync& operator=(NoSync&&) = delete;
+  ~NoSync();
+
+ private:
+  friend class Engine;
+  explicit NoSync(EngineParts& parts);
+  EngineParts& parts_;
 };
 
 /// Trains a model under ZeRO. Made by initialize(); one per rank, used by one thread. All calls are
@@ -94,6 +110,13 @@ class Engine {
   /// Updates the parameters if this micro-step ends an accumulation window, else counts it.
   /// InputError without backward.
   void step();
+  /// Until the returned object goes, backwards add to local sums and nothing is reduced; the first
+  /// backward after it brings all of them along. The caller counts its own micro-batches: each
+  /// loss is divided by gradient_accumulation_steps alone. The object may not outlive the engine.
+  /// InputError, naming the bytes it takes, where the plan keeps gradients in slices (stages 2 and
+  /// 3 without PlanOptions::local_accumulation), and for scopes in one another; step() inside is
+  /// an InputError too. Source: torch DistributedDataParallel.no_sync.
+  [[nodiscard]] NoSync no_sync();
   /// Forward only, in evaluation mode, at any time.
   [[nodiscard]] Loss evaluate(const Batch& batch);
   /// Runs `body` on the model in evaluation mode with parameters gathered as its events ask

@@ -77,6 +77,14 @@ struct BucketPiece {
 };
 using Bucket = std::vector<BucketPiece>;
 
+/// What the caller decides about a plan besides the ds_config.
+struct PlanOptions {
+  /// Keeps gradients whole on every rank and reduces them once a window, in stages 2 and 3 as in 0
+  /// and 1: less traffic with accumulation, and what no_sync() needs. Its price is
+  /// StatePlan::local_accumulation_bytes().
+  bool local_accumulation = false;
+};
+
 /// Planned bytes of one rank by category; every rank holds the same.
 using PlannedBytes = std::array<std::int64_t, kCategories>;
 
@@ -114,6 +122,8 @@ struct StatePlan {
   /// Sum of the flats' padded elements.
   [[nodiscard]] std::int64_t padded_elems() const;
   [[nodiscard]] std::int64_t total_bytes() const;
+  /// What whole gradients would take on each rank beyond the plan; 0 where they are whole.
+  [[nodiscard]] std::int64_t local_accumulation_bytes() const;
 };
 
 /// What a model needs for one micro-batch besides its states.
@@ -133,7 +143,8 @@ struct ActivationProfile {
 [[nodiscard]] StatePlan make_plan(Module& model,
                                   const config::Config& config,
                                   const ActivationProfile& profile,
-                                  int ranks);
+                                  int ranks,
+                                  const PlanOptions& options = {});
 
 /// Runs forward and backward on nothing and reports what they would take from the arena.
 [[nodiscard]] ActivationProfile profile_activations(Trainable& model,
