@@ -161,6 +161,19 @@ AioConfig read_aio(const Checked& c) {
   return aio;
 }
 
+ActivationCheckpointing read_checkpointing(const Checked& c) {
+  const auto value = [&](const char* key) -> const Json& {
+    return c.at(std::string("activation_checkpointing.") + key);
+  };
+  ActivationCheckpointing checkpointing;
+  checkpointing.cpu_checkpointing = truthy(value("cpu_checkpointing"));
+  const Json& number = value("number_checkpoints");
+  checkpointing.number_checkpoints = number.is_number() ? number.get<std::int64_t>() : 0;
+  checkpointing.enabled = truthy(value("partition_activations")) ||
+                          checkpointing.cpu_checkpointing || checkpointing.number_checkpoints > 0;
+  return checkpointing;
+}
+
 Config read_config(const Checked& c) {
   Config config;
   config.train_batch_size = c.batch.total.integer;
@@ -185,6 +198,7 @@ Config read_config(const Checked& c) {
   config.offload_param =
       read_offload(c, "zero_optimization.offload_param", "zero_optimization.cpu_offload_param");
   config.aio = read_aio(c);
+  config.activation_checkpointing = read_checkpointing(c);
   return config;
 }
 

@@ -63,12 +63,7 @@ StatePlan plan_of(const Options& options, Trainable& model, int ranks, std::opti
   config.zero_optimization.stage = stage.value_or(config.zero_optimization.stage);
   RankContext context(0, ranks, Env::from_process());
   const auto device = accel::make_cpu_device(context, 1);
-  const ActivationProfile profile =
-      profile_activations(model,
-                          model.example_batch(config.train_micro_batch_size_per_gpu),
-                          config.model_dtype(),
-                          *device);
-  return make_plan(model, config, profile, ranks);
+  return plan_training(model, config, ranks, *device);
 }
 
 void write_plan(const Options& options, const nn::GptConfig& model_config) {

@@ -28,6 +28,19 @@ Block::Saved Block::forward(ConstTensorView x,
                             TensorView y,
                             const TokenGrid& grid,
                             Execution& execution) const {
+  return run(x, y, grid, execution);
+}
+
+Block::Saved Block::recompute(ConstTensorView x,
+                              const TokenGrid& grid,
+                              Execution& execution) const {
+  return run(x, {}, grid, execution);
+}
+
+Block::Saved Block::run(ConstTensorView x,
+                        TensorView y,
+                        const TokenGrid& grid,
+                        Execution& execution) const {
   accel::Arena& arena = execution.arena;
   Saved saved;
   saved.x = x;
@@ -47,6 +60,10 @@ Block::Saved Block::forward(ConstTensorView x,
   const accel::Arena::Scope workspace(arena);
   const TensorView normed = arena.take(x.dtype, x.shape);
   ln_2_.forward(saved.mid, normed, saved.ln_2, execution);
+  if (!y) {
+    mlp_.recompute(normed, saved.mlp, execution);
+    return saved;
+  }
   execution.device.copy(saved.mid, y, execution.stream);
   mlp_.forward_onto(normed, y, saved.mlp, execution);
   return saved;

@@ -55,12 +55,39 @@ TensorView Gpt::upload(const HostTensor& values, Execution& execution) const {
   return view;
 }
 
-TensorView Gpt::run_blocks_and_forget(TensorView x, const TokenGrid& grid, Execution& execution) {
-  TensorView y = execution.arena.take(x.dtype, x.shape);
-  for (const auto& block : blocks_) {
-    const accel::Arena::Scope workspace(execution.arena);
-    during_forward(*block, execution, [&] { (void)block->forward(x, y, grid, execution); });
-    std::swap(x, y);
+bool Gpt::recompute_activations(std::optional<std::int64_t> segments) {
+  recomputed_segments_ = segments;
+  return true;
+}
+
+std::vector<Gpt::Segment> Gpt::make_segments() const {
+  const std::size_t wanted =
+      recomputed_segments_.has_value() ? static_cast<std::size_t>(*recomputed_segments_) : 1;
+  const std::size_t count =
+      wanted == 0 ? blocks_.size() : std::clamp<std::size_t>(wanted, 1, blocks_.size());
+  std::vector<Segment> segments;
+  for (std::size_t index = 0; index < count; ++index) {
+    segments.push_back(
+        {.first = index * blocks_.size() / count, .last = (index + 1) * blocks_.size() / count});
+  }
+  return segments;
+}
+
+TensorView Gpt::run_and_forget(const Segment& segment,
+                               const TokenGrid& grid,
+                               Execution& execution) {
+  accel::Arena& arena = execution.arena;
+  const TensorView output = arena.take(segment.input.dtype, segment.input.shape);
+  const accel::Arena::Scope workspace(arena);
+  const TensorView between = arena.take(output.dtype, output.shape);
+  TensorView x = segment.input;
+  for (std::size_t layer = segment.first; layer < segment.last; ++layer) {
+    // Alternates so that the last block writes the output.
+    const TensorView y = (segment.last - layer) % 2 == 1 ? output : between;
+    const accel::Arena::Scope saved(arena);
+    during_forward(
+        *blocks_[layer], execution, [&] { (void)blocks_[layer]->forward(x, y, grid, execution); });
+    x = y;
   }
   return x;
 }
@@ -74,16 +101,32 @@ TensorView Gpt::run_blocks(Pending& pending, Execution& execution) {
     embedding_.forward(pending.tokens, x, execution);
   });
   if (execution.phase == Phase::kEval) {
-    return run_blocks_and_forget(x, grid, execution);
+    return run_and_forget({.first = 0, .last = blocks_.size(), .input = x}, grid, execution);
   }
-  for (const auto& block : blocks_) {
-    const TensorView y = execution.arena.take(x.dtype, x.shape);
-    during_forward(*block, execution, [&] {
-      pending.blocks.push_back(block->forward(x, y, grid, execution));
-    });
-    x = y;
+  pending.segments = make_segments();
+  for (Segment& segment : pending.segments) {
+    segment.input = x;
+    if (recomputed_segments_.has_value()) {
+      x = run_and_forget(segment, grid, execution);
+      continue;
+    }
+    for (std::size_t layer = segment.first; layer < segment.last; ++layer) {
+      x = run_and_save(layer, x, segment, grid, execution);
+    }
   }
   return x;
+}
+
+TensorView Gpt::run_and_save(std::size_t layer,
+                             TensorView x,
+                             Segment& segment,
+                             const TokenGrid& grid,
+                             Execution& execution) {
+  const TensorView y = execution.arena.take(x.dtype, x.shape);
+  during_forward(*blocks_[layer], execution, [&] {
+    segment.saved.push_back(blocks_[layer]->forward(x, y, grid, execution));
+  });
+  return y;
 }
 
 void Gpt::forward(const Batch& batch, TensorView loss, Execution& execution) {
@@ -114,11 +157,37 @@ void Gpt::forward(const Batch& batch, TensorView loss, Execution& execution) {
   }
 }
 
+void Gpt::back_through(Segment& segment,
+                       TensorView gradient,
+                       const TokenGrid& grid,
+                       Execution& execution) {
+  const accel::Arena::Scope recomputed(execution.arena);
+  Execution again{
+      execution.device, execution.stream, execution.arena, execution.events, Phase::kRecompute};
+  TensorView x = segment.input;
+  if (segment.saved.empty()) {
+    for (std::size_t layer = segment.first; layer + 1 < segment.last; ++layer) {
+      x = run_and_save(layer, x, segment, grid, again);
+    }
+  }
+  for (std::size_t layer = segment.last; layer-- > segment.first;) {
+    Block& block = *blocks_[layer];
+    during_backward(block, execution, [&] {
+      // The last block is recomputed where it goes back: it is gathered once for both.
+      if (segment.saved.size() < segment.last - segment.first && layer + 1 == segment.last) {
+        during_forward(
+            block, again, [&] { segment.saved.push_back(block.recompute(x, grid, again)); });
+      }
+      block.backward(segment.saved[layer - segment.first], gradient, grid, execution);
+    });
+  }
+}
+
 void Gpt::backward(float seed, Execution& execution) {
   if (pending_.empty()) {
     throw InputError("backward without a forward in training mode", "Gpt::backward");
   }
-  const Pending pending = std::move(pending_.back());
+  Pending pending = std::move(pending_.back());
   pending_.pop_back();
   accel::Arena& arena = execution.arena;
   // Once the head has gone back, nobody reads `hidden` any more: its memory becomes the residual
@@ -136,10 +205,8 @@ void Gpt::backward(float seed, Execution& execution) {
     });
   }
   arena.release(pending.hidden_mark);
-  for (std::size_t layer = blocks_.size(); layer-- > 0;) {
-    during_backward(*blocks_[layer], execution, [&] {
-      blocks_[layer]->backward(pending.blocks[layer], gradient, pending.grid, execution);
-    });
+  for (auto segment = pending.segments.rbegin(); segment != pending.segments.rend(); ++segment) {
+    back_through(*segment, gradient, pending.grid, execution);
   }
   during_backward(
       embedding_, execution, [&] { embedding_.backward(pending.tokens, gradient, execution); });

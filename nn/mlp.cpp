@@ -19,11 +19,15 @@ Mlp::Saved Mlp::take_saved(const TokenGrid& grid, DType dtype, accel::Arena& are
   return {arena.take(dtype, Shape{grid.batch, grid.tokens, inner_})};
 }
 
+void Mlp::recompute(ConstTensorView x, const Saved& saved, Execution& execution) const {
+  c_fc_.forward(x, saved.hidden, /*accumulate=*/false, execution);
+}
+
 void Mlp::forward_onto(ConstTensorView x,
                        TensorView y,
                        const Saved& saved,
                        Execution& execution) const {
-  c_fc_.forward(x, saved.hidden, /*accumulate=*/false, execution);
+  recompute(x, saved, execution);
   const accel::Arena::Scope workspace(execution.arena);
   const TensorView active = execution.arena.take(y.dtype, saved.hidden.shape);
   execution.device.kernels().gelu_forward(saved.hidden, active, execution.stream);

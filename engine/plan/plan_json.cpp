@@ -59,6 +59,7 @@ std::string to_json(const StatePlan& plan) {
                          {"stage", plan.stage},
                          {"model_dtype", dtype_name(plan.model_dtype)},
                          {"accumulation_dtype", dtype_name(plan.accumulation_dtype)},
+                         {"recompute", plan.recompute},
                          {"elems", plan.elems()},
                          {"padded_elems", plan.padded_elems()},
                          {"bytes_per_rank", bytes},

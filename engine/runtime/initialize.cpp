@@ -83,10 +83,14 @@ std::unique_ptr<Engine> initialize(const InitializeOptions& options) {
   load.world = world.group.size();
   config::Config config = config::load(options.config, load);
   std::vector<optim::Hyper> groups = assign_groups(options.model, options.groups, config.optimizer);
-  const Batch example = options.model.example_batch(config.train_micro_batch_size_per_gpu);
-  const ActivationProfile profile =
-      profile_activations(options.model, example, config.model_dtype(), world.device);
-  StatePlan plan = make_plan(options.model, config, profile, world.group.size(), options.plan);
+  StatePlan plan =
+      plan_training(options.model, config, world.group.size(), world.device, options.plan);
+  if (config.activation_checkpointing.enabled && !plan.recompute && world.context.rank == 0) {
+    ZERO_LOG(world.context.log,
+             kWarn,
+             "engine",
+             "activation_checkpointing has no effect: this model keeps its activations");
+  }
   if (options.memory_budget_bytes > 0 && plan.total_bytes() > options.memory_budget_bytes) {
     throw ResourceError(
         fmt::format("the plan needs {} bytes a rank, {} more than the memory budget",
@@ -98,8 +102,11 @@ std::unique_ptr<Engine> initialize(const InitializeOptions& options) {
   world.context.ledger.set_budget(options.memory_budget_bytes);
   auto parts = std::make_unique<EngineParts>(options, std::move(config), std::move(plan));
   parts->groups = std::move(groups);
-  parts->profiles["train" + shape_key(example)] = profile.activation_bytes;
-  (void)parts->activation_memory(0, profile.activation_bytes);
+  const std::int64_t activations =
+      parts->plan.bytes.at(static_cast<std::size_t>(Category::kActivations));
+  parts->profiles["train" + shape_key(options.model.example_batch(
+                                parts->config.train_micro_batch_size_per_gpu))] = activations;
+  (void)parts->activation_memory(0, activations);
   parts->store.initialize_values(values_of(options));
   parts->bind_module_buffers(options.seed);
   return std::unique_ptr<Engine>(new Engine(std::move(parts)));

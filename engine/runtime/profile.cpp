@@ -95,4 +95,22 @@ ActivationProfile profile_activations(Trainable& model,
   return profile;
 }
 
+StatePlan plan_training(Trainable& model,
+                        const config::Config& config,
+                        int ranks,
+                        accel::Device& device,
+                        const PlanOptions& options) {
+  const config::ActivationCheckpointing& keys = config.activation_checkpointing;
+  const bool obeyed = model.recompute_activations(
+      keys.enabled ? std::optional(keys.number_checkpoints) : std::nullopt);
+  const ActivationProfile profile =
+      profile_activations(model,
+                          model.example_batch(config.train_micro_batch_size_per_gpu),
+                          config.model_dtype(),
+                          device);
+  StatePlan plan = make_plan(model, config, profile, ranks, options);
+  plan.recompute = keys.enabled && obeyed;
+  return plan;
+}
+
 }  // namespace zero

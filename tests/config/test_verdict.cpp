@@ -102,12 +102,12 @@ TEST_CASE("verdict: removed features are refused with what to use instead", "[co
 
 TEST_CASE("verdict: keys without effect warn with the consequence", "[config][verdict]") {
   const auto verdict = judge(with_batch(
-      R"("activation_checkpointing": {"partition_activations": true, "profile": false}, "aio": {"thread_count": 2},
+      R"("activation_checkpointing": {"contiguous_memory_optimization": true, "profile": false}, "aio": {"thread_count": 2},
          "datastates_ckpt": null)"));
   CHECK(verdict.runs_here);
   CHECK_THAT(texts(verdict.warnings),
-             Catch::Contains("activation_checkpointing.partition_activations") &&
-                 Catch::Contains("same numbers") && Catch::Contains("intra_op_parallelism") &&
+             Catch::Contains("activation_checkpointing.contiguous_memory_optimization") &&
+                 Catch::Contains("one arena") && Catch::Contains("intra_op_parallelism") &&
                  Catch::Contains("datastates_ckpt") && !Catch::Contains("profile"));
 }
 
@@ -240,6 +240,22 @@ TEST_CASE("config: \"auto\" that nobody fills in is the default in strict blocks
       config::parse(zero_block(R"("reduce_bucket_size": "auto", "stage": "auto")"), "ds.json", {});
   CHECK(config.zero_optimization.reduce_bucket_size == 500'000'000);
   CHECK(config.zero_optimization.stage == 0);
+}
+
+TEST_CASE("config: each key of activation_checkpointing asks for recomputation", "[config][load]") {
+  const auto checkpointing = [](const std::string& members) {
+    return config::parse(
+               with_batch("\"activation_checkpointing\": {" + members + "}"), "ds.json", {})
+        .activation_checkpointing;
+  };
+  CHECK_FALSE(checkpointing("").enabled);
+  CHECK_FALSE(
+      checkpointing(R"("partition_activations": false, "number_checkpoints": null)").enabled);
+  CHECK(checkpointing(R"("partition_activations": true)").enabled);
+  CHECK(checkpointing(R"("cpu_checkpointing": true)").cpu_checkpointing);
+  CHECK(checkpointing(R"("cpu_checkpointing": true)").enabled);
+  CHECK(checkpointing(R"("number_checkpoints": 4)").number_checkpoints == 4);
+  CHECK(checkpointing(R"("number_checkpoints": 4)").enabled);
 }
 
 TEST_CASE("config: refusals carry every reason in one line", "[config][load]") {

@@ -86,6 +86,34 @@ TEST_CASE("reproducibility: with accumulation stages 0 and 1 agree, and stages 2
   }
 }
 
+TEST_CASE("recomputation: the same bits in every stage, in the memory that the plan says",
+          "[engine][recompute]") {
+  for (const std::string& precision : {std::string(), std::string("bf16")}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      RunSpec spec;
+      spec.stage = stage;
+      spec.precision = precision;
+      spec.accumulation = 2;
+      spec.model.layers = 5;
+      const RunResult kept = run(spec);
+      for (const char* number : {"0", "2", "3", "99"}) {
+        spec.zero_keys = stage == 3 ? R"("stage3_max_reuse_distance": 0)" : "";
+        spec.top_keys = fmt::format(
+            R"("activation_checkpointing": {{"partition_activations": true, "number_checkpoints": {}}})",
+            number);
+        const RunResult recomputed = run(spec);
+        INFO("stage " << stage << " " << precision << ", " << number << " checkpoints");
+        CHECK(same_bits(kept, recomputed));
+        const auto activations = static_cast<std::size_t>(Category::kActivations);
+        CHECK(recomputed.plan.recompute);
+        CHECK(recomputed.plan.bytes[activations] < kept.plan.bytes[activations]);
+        CHECK(recomputed.memory.front().device.peak_bytes[activations] ==
+              recomputed.plan.bytes[activations]);
+      }
+    }
+  }
+}
+
 TEST_CASE("reproducibility: prefetch and retention never change a bit", "[engine][bits]") {
   RunSpec spec = spec_of(2, 3, 500'000'000, 0);
   const RunResult reference = run(spec);

@@ -92,6 +92,13 @@ struct AioConfig {
   bool overlap_events = true;
 };
 
+/// Block `activation_checkpointing`: blocks keep their inputs and run forward again in backward.
+struct ActivationCheckpointing {
+  bool enabled = false;                 ///< any of the block's keys below asks for it
+  bool cpu_checkpointing = false;       ///< the inputs wait on the host
+  std::int64_t number_checkpoints = 0;  ///< inputs kept; 0: one a block
+};
+
 /// A ds_config as the engine uses it: every value typed, checked and resolved for a world size.
 struct Config {
   std::int64_t train_batch_size = 0;
@@ -113,6 +120,7 @@ struct Config {
   OffloadConfig offload_optimizer;
   OffloadConfig offload_param;
   AioConfig aio;
+  ActivationCheckpointing activation_checkpointing;
 
   [[nodiscard]] DType model_dtype() const noexcept {
     return fp16.enabled ? DType::kF16 : bf16_enabled ? DType::kBF16 : DType::kF32;

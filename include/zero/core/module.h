@@ -4,6 +4,7 @@
 #include <zero/core/tensor_view.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -141,6 +142,12 @@ class Trainable : public Module {
   /// Backward of the latest forward not yet gone back. `seed` multiplies the loss: loss scale ÷
   /// accumulation steps.
   virtual void backward(float seed, Execution& execution) = 0;
+  /// From the next forward on: keeps the inputs of `segments` runs of blocks (0: of every block)
+  /// and computes the rest again in backward, sending events in phase kRecompute; nullopt: keeps
+  /// everything. False: this model cannot, and keeps everything.
+  [[nodiscard]] virtual bool recompute_activations(std::optional<std::int64_t> segments) {
+    return !segments.has_value();
+  }
   /// Logical shape of a batch that this model takes, for plans made before any data is there.
   [[nodiscard]] virtual Batch example_batch(std::int64_t micro_batch) const = 0;
   /// Shape constraints the user's data must meet; throws InputError.

@@ -100,6 +100,7 @@ struct StatePlan {
   bool reduce_at_boundary =
       false;                ///< gradients are summed locally and reduced once a step (stages 0, 1)
   bool all_reduce = false;  ///< gradients end up whole (stage 0), else each rank keeps its slice
+  bool recompute = false;   ///< backward runs blocks forward again (activation_checkpointing)
   bool retain_gathered =
       false;  ///< stage3_max_reuse_distance > 0: idle units stay until their slot is needed
   /// prescale_gradients and gradient_predivide_factor: gradients are multiplied before and after a
@@ -151,6 +152,14 @@ struct ActivationProfile {
                                                     const Batch& batch,
                                                     DType dtype,
                                                     accel::Device& device);
+
+/// The plan of training `model`: sets its recomputation as the config asks, learns its activations
+/// of one micro-batch, plans. What initialize() executes.
+[[nodiscard]] StatePlan plan_training(Trainable& model,
+                                      const config::Config& config,
+                                      int ranks,
+                                      accel::Device& device,
+                                      const PlanOptions& options = {});
 
 /// The plan as JSON: units, flats, placements, bytes by category (docs/FORMATS.md).
 [[nodiscard]] std::string to_json(const StatePlan& plan);

@@ -36,6 +36,10 @@ class Block : public Module {
                               TensorView y,
                               const TokenGrid& grid,
                               Execution& execution) const;
+  /// What forward(x) saved, without its output.
+  [[nodiscard]] Saved recompute(ConstTensorView x,
+                                const TokenGrid& grid,
+                                Execution& execution) const;
   /// `gradient` [B, T, C]: the residual stream's, of y on entry, of x on return.
   void backward(const Saved& saved,
                 TensorView gradient,
@@ -43,6 +47,12 @@ class Block : public Module {
                 Execution& execution) const;
 
  private:
+  /// Everything up to the hidden layer of the MLP; with `y` all of it.
+  [[nodiscard]] Saved run(ConstTensorView x,
+                          TensorView y,
+                          const TokenGrid& grid,
+                          Execution& execution) const;
+
   LayerNorm ln_1_;
   CausalSelfAttention attention_;
   LayerNorm ln_2_;

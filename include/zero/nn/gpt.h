@@ -34,6 +34,7 @@ class Gpt : public Trainable {
   /// B = micro_batch rows of `positions` zeros.
   [[nodiscard]] Batch example_batch(std::int64_t micro_batch) const override;
   void check_batch(const Batch& batch) const override;
+  [[nodiscard]] bool recompute_activations(std::optional<std::int64_t> segments) override;
 
   /// Logits of the last position, [B, V] in the parameters' dtype, of tokens int32 [B, T].
   ///
@@ -42,12 +43,20 @@ class Gpt : public Trainable {
   [[nodiscard]] TensorView logits(const HostTensor& tokens, Execution& execution);
 
  private:
+  /// Consecutive blocks [first, last): backward finds what it needs in `saved`, or computes it
+  /// again from `input`.
+  struct Segment {
+    std::size_t first = 0;
+    std::size_t last = 0;
+    TensorView input{};  ///< [B, T, C]
+    std::vector<Block::Saved> saved{};
+  };
   /// A forward that waits for its backward.
   struct Pending {
     std::size_t mark = 0;  ///< of the arena before the forward
     TokenGrid grid{};
     TensorView tokens{};
-    std::vector<Block::Saved> blocks{};
+    std::vector<Segment> segments{};
     TensorView x{};  ///< [B, T, C], before ln_f
     RowStatistics ln_f{};
     TensorView hidden{};          ///< [B, T, C], after ln_f{}; later the residual gradient
@@ -59,9 +68,23 @@ class Gpt : public Trainable {
   [[nodiscard]] TensorView upload(const HostTensor& values, Execution& execution) const;
   /// Embeds and runs the blocks; keeps what backward needs if phase is kTrain.
   [[nodiscard]] TensorView run_blocks(Pending& pending, Execution& execution);
-  [[nodiscard]] TensorView run_blocks_and_forget(TensorView x,
-                                                 const TokenGrid& grid,
-                                                 Execution& execution);
+  /// Output of one block; what its backward needs is added to the segment.
+  [[nodiscard]] TensorView run_and_save(std::size_t layer,
+                                        TensorView x,
+                                        Segment& segment,
+                                        const TokenGrid& grid,
+                                        Execution& execution);
+  /// Output of a segment's blocks, of which nothing else stays on the arena.
+  [[nodiscard]] TensorView run_and_forget(const Segment& segment,
+                                          const TokenGrid& grid,
+                                          Execution& execution);
+  /// Turns `gradient`, of the segment's output, into that of its input.
+  void back_through(Segment& segment,
+                    TensorView gradient,
+                    const TokenGrid& grid,
+                    Execution& execution);
+  /// Cuts the blocks into runs of about equal length.
+  [[nodiscard]] std::vector<Segment> make_segments() const;
 
   GptConfig config_;
   Embedding embedding_;
@@ -69,6 +92,7 @@ class Gpt : public Trainable {
   LayerNorm ln_f_;
   TiedHead head_;
   std::vector<Pending> pending_;
+  std::optional<std::int64_t> recomputed_segments_;  ///< nullopt: activations are kept
 };
 
 }  // namespace zero::nn

@@ -29,6 +29,8 @@ class Mlp : public Module {
                     TensorView y,
                     const Saved& saved,
                     Execution& execution) const;
+  /// What forward_onto(x, …) saves, alone.
+  void recompute(ConstTensorView x, const Saved& saved, Execution& execution) const;
   /// dx from dy; `input` writes x again. dx may not be dy.
   void backward(const Recompute& input,
                 ConstTensorView dy,
