@@ -19,10 +19,11 @@ function(zero_add_program name)
   target_link_libraries(${name} PRIVATE zero_settings ${ARG_LIBS})
 endfunction()
 
-# zero_add_test(name LABEL unit|ranks|mpi|e2e|parity|gpu SOURCES … LIBS … [TIMEOUT s] [RANKS n] [ARGS …])
+# zero_add_test(name LABEL unit|ranks|mpi|e2e|parity|gpu SOURCES … LIBS … [TIMEOUT s] [RANKS n] [ARGS …] [SOAK])
 # A Catch2 program run as one CTest test "<label>.<name>"; with RANKS under mpirun. ARGS: Catch2 test specification.
+# SOAK: its cases tagged [soak] are the test "soak.<name>", which runs only when it is asked for.
 function(zero_add_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT;RANKS" "SOURCES;LIBS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "SOAK" "LABEL;TIMEOUT;RANKS" "SOURCES;LIBS;ARGS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -37,6 +38,10 @@ function(zero_add_test name)
   add_test(NAME ${ARG_LABEL}.${name} COMMAND ${launch} $<TARGET_FILE:test_${name}> ${ARG_ARGS})
   set_tests_properties(${ARG_LABEL}.${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
                        ENVIRONMENT "ZERO_TIMEOUT=30;OMP_WAIT_POLICY=passive")
+  if(ARG_SOAK)
+    add_test(NAME soak.${name} COMMAND ${launch} $<TARGET_FILE:test_${name}> [soak])
+    set_tests_properties(soak.${name} PROPERTIES LABELS soak TIMEOUT 7200 ENVIRONMENT "ZERO_TIMEOUT=30")
+  endif()
 endfunction()
 
 # zero_add_mpi_runs(prefix program RANKS n… LABELS … TIMEOUT s [ARGS …])
