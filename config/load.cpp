@@ -103,7 +103,9 @@ ZeroOptimization read_zero(const Checked& c) {
     zero.overlap_comm = overlap.get<bool>();
   }
   zero.sub_group_size = size("sub_group_size");
-  zero.stage3_prefetch_bucket_size = size("stage3_prefetch_bucket_size");
+  if (c.given("zero_optimization.stage3_prefetch_bucket_size")) {
+    zero.stage3_prefetch_bucket_size = size("stage3_prefetch_bucket_size");
+  }
   zero.stage3_param_persistence_threshold = size("stage3_param_persistence_threshold");
   zero.stage3_model_persistence_threshold = size("stage3_model_persistence_threshold");
   zero.stage3_max_live_parameters = size("stage3_max_live_parameters");

@@ -6,6 +6,8 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <set>
+#include <unordered_map>
 
 namespace zero {
 namespace {
@@ -24,6 +26,8 @@ constexpr std::array<StageRow, 4> kStages = {
 
 /// Slots of a class that holds several units: one in use, one on its way.
 constexpr int kSlotsPerClass = 2;
+/// Units that are gathered ahead at most: more take memory and hide nothing more.
+constexpr std::int64_t kUnitsAhead = 3;
 
 /// Parameters that stay gathered, by the two thresholds in declaration order; none where parameters
 /// are whole anyway.
@@ -50,10 +54,29 @@ void place_states(StatePlan& plan, const StageRow& row) {
   }
 }
 
+/// Elements of each unit that have to be gathered.
+std::vector<std::int64_t> gathered_elems(const StatePlan& plan) {
+  std::vector<std::int64_t> elems(plan.units.size());
+  for (const Flat& flat : plan.flats) {
+    elems[static_cast<std::size_t>(flat.unit)] +=
+        flat.parameters.partitioned ? flat.padded_elems : 0;
+  }
+  return elems;
+}
+
+/// What is gathered ahead where the file does not say: as much as the largest unit.
+std::int64_t default_prefetch(const StatePlan& plan) {
+  const std::vector<std::int64_t> elems = gathered_elems(plan);
+  return elems.empty() ? 0 : *std::max_element(elems.begin(), elems.end());
+}
+
 /// Gives every flat that `needs` a slot a class of about its size; units of their own (shared ones)
 /// get one slot each.
 template <class Needs>
-std::vector<SlotClass> make_slot_classes(StatePlan& plan, int Flat::*member, Needs needs) {
+std::vector<SlotClass> make_slot_classes(StatePlan& plan,
+                                         int Flat::*member,
+                                         std::int64_t elems_ahead,
+                                         Needs needs) {
   std::vector<int> order;
   for (int index = 0; index < static_cast<int>(plan.flats.size()); ++index) {
     if (needs(plan.flats[static_cast<std::size_t>(index)])) {
@@ -81,9 +104,55 @@ std::vector<SlotClass> make_slot_classes(StatePlan& plan, int Flat::*member, Nee
       flat.*member = open;
     }
     SlotClass& mine = classes[static_cast<std::size_t>(flat.*member)];
-    mine.count = std::min(mine.count + 1, kSlotsPerClass);
+    const std::int64_t ahead =
+        (elems_ahead + mine.elems - 1) / std::max<std::int64_t>(1, mine.elems);
+    mine.count = std::min(mine.count + 1, 1 + static_cast<int>(std::min(ahead, kUnitsAhead)));
   }
   return classes;
+}
+
+/// Partitioned elements that a module uses at once with all that its events enclose: a block
+/// everything below it, another module its own and the neediest child's.
+std::int64_t elems_at_once(Module& module,
+                           const std::unordered_map<const Parameter*, int>& unit_of,
+                           const std::vector<std::int64_t>& elems) {
+  std::set<int> units;
+  for (const auto& parameter : module.is_block() ? parameters_of(module) : module.parameters()) {
+    units.insert(unit_of.at(parameter.get()));
+  }
+  std::int64_t children = 0;
+  for (Module* child : module.children()) {
+    children = std::max(children, module.is_block() ? 0 : elems_at_once(*child, unit_of, elems));
+  }
+  return std::accumulate(units.begin(), units.end(), children, [&](std::int64_t sum, int unit) {
+    return sum + elems[static_cast<std::size_t>(unit)];
+  });
+}
+
+/// Refuses a stage3_max_live_parameters under which the model cannot run, and gives up slots that
+/// it leaves no use for.
+void limit_live_elems(StatePlan& plan, Module& model) {
+  const std::vector<std::int64_t> elems = gathered_elems(plan);
+  std::unordered_map<const Parameter*, int> unit_of;
+  const auto parameters = parameters_of(model);
+  for (const Flat& flat : plan.flats) {
+    for (const FlatParam& param : flat.params) {
+      unit_of[parameters[param.param].get()] = flat.unit;
+    }
+  }
+  const std::int64_t least = elems_at_once(model, unit_of, elems);
+  if (plan.max_live_elems < least) {
+    throw ConfigError(
+        fmt::format("stage3_max_live_parameters is {}, and one part of the model alone uses {}",
+                    plan.max_live_elems,
+                    least),
+        "ds_config: zero_optimization",
+        fmt::format("set it to {} or more", least));
+  }
+  for (SlotClass& slots : plan.gather_classes) {
+    const std::int64_t useful = plan.max_live_elems / std::max<std::int64_t>(1, slots.elems);
+    slots.count = static_cast<int>(std::clamp<std::int64_t>(useful, 1, slots.count));
+  }
 }
 
 /// Flats in the order in which backward completes them: units from last to first, shared ones at
@@ -242,24 +311,30 @@ StatePlan make_plan(Module& model,
   plan.moments = optimizer_moments(config.optimizer);
   plan.reduce_at_boundary = !row.gradients;
   plan.all_reduce = !row.state;
-  plan.retain_gathered = zero.stage3_max_reuse_distance > 0;
-  plan.prefetch_elems = zero.stage3_prefetch_bucket_size;
+  plan.overlap = zero.overlap_comm.value_or(true);
+  plan.max_reuse_elems = zero.stage3_max_reuse_distance;
+  plan.max_live_elems = zero.stage3_max_live_parameters;
   plan.gather_bucket_elems = zero.allgather_bucket_size;
   Layout layout = make_layout(model, ranks, choose_persistent(model, config, row.parameters));
   plan.params = std::move(layout.params);
   plan.units = std::move(layout.units);
   plan.flats = std::move(layout.flats);
   place_states(plan, row);
-  plan.gather_classes = make_slot_classes(
-      plan, &Flat::gather_class, [](const Flat& flat) { return flat.parameters.partitioned; });
-  plan.gradient_classes = make_slot_classes(plan, &Flat::gradient_class, [&](const Flat& flat) {
+  plan.prefetch_elems = zero.stage3_prefetch_bucket_size.value_or(default_prefetch(plan));
+  plan.gather_classes =
+      make_slot_classes(plan, &Flat::gather_class, plan.prefetch_elems, [](const Flat& flat) {
+        return flat.parameters.partitioned;
+      });
+  limit_live_elems(plan, model);
+  plan.gradient_classes = make_slot_classes(plan, &Flat::gradient_class, 1, [&](const Flat& flat) {
     return flat.trainable &&
            (flat.gradients.partitioned || plan.accumulation_dtype != plan.model_dtype);
   });
-  plan.transport_classes = make_slot_classes(plan, &Flat::transport_class, [&](const Flat& flat) {
-    const DType from = flat.gradients.partitioned ? plan.model_dtype : plan.accumulation_dtype;
-    return flat.trainable && ranks > 1 && from != plan.communication_dtype;
-  });
+  plan.transport_classes =
+      make_slot_classes(plan, &Flat::transport_class, 1, [&](const Flat& flat) {
+        const DType from = flat.gradients.partitioned ? plan.model_dtype : plan.accumulation_dtype;
+        return flat.trainable && ranks > 1 && from != plan.communication_dtype;
+      });
   plan.buckets = make_buckets(plan, zero.reduce_bucket_size);
   widen_classes(plan, plan.gradient_classes, &Flat::gradient_class);
   widen_classes(plan, plan.transport_classes, &Flat::transport_class);

@@ -28,7 +28,7 @@ Engine::~Engine() {
     buffer->value = {};
   }
   // Memory may go only when no stream uses it. Errors were reported where somebody waited for them.
-  for (accel::Stream* stream : {parts_->compute.get(), parts_->comm.get()}) {
+  for (accel::Stream* stream : {parts_->compute.get(), parts_->comm.get(), parts_->reduce.get()}) {
     try {
       stream->synchronize();
     } catch (const std::exception& error) {
@@ -125,7 +125,7 @@ Loss Engine::forward(const Batch& batch) {
   ActivationMemory& memory = parts.activation_memory(index, parts.profiles[key]);
   Loss loss;
   loss.state_ = parts.take_loss();
-  parts.coordinator.begin_pass(Coordinator::Pass::kForward);
+  parts.coordinator.begin_pass(Pass::kForward);
   Execution execution = parts.execution(memory.arena, Phase::kTrain);
   parts.model.forward(batch, loss.state_->device_value.view(DType::kF32, Shape{1}), execution);
   parts.coordinator.end_pass();
@@ -153,7 +153,7 @@ void Engine::backward(const Loss& loss) {
   const auto seed = static_cast<float>(
       parts.scaler.scale() / static_cast<double>(parts.config.gradient_accumulation_steps));
   parts.reducer.begin_micro_step(forward.uses, parts.at_boundary());
-  parts.coordinator.begin_pass(Coordinator::Pass::kBackward);
+  parts.coordinator.begin_pass(Pass::kBackward);
   Execution execution = parts.execution(parts.activations[forward.arena]->arena, Phase::kTrain);
   parts.model.backward(seed, execution);
   parts.coordinator.end_pass();
@@ -206,7 +206,7 @@ void Engine::infer(const std::string& shape_key, const std::function<void(Execut
   const std::int64_t bytes = parts.arena_bytes("eval" + shape_key, body);
   // Forwards that wait for their backward keep their memory.
   ActivationMemory& memory = parts.activation_memory(parts.outstanding.size(), bytes);
-  parts.coordinator.begin_pass(Coordinator::Pass::kEvaluation);
+  parts.coordinator.begin_pass(Pass::kEvaluation);
   Execution execution = parts.execution(memory.arena, Phase::kEval);
   body(execution);
   parts.coordinator.end_pass();
@@ -269,7 +269,13 @@ const StatePlan& Engine::plan() const {
   return parts_->plan;
 }
 comm::Traffic Engine::traffic() const {
-  return parts_->world.group.traffic();
+  comm::Traffic sum = parts_->world.group.traffic();
+  sum += parts_->reduce_group->traffic();
+  return sum;
+}
+
+const GatherStatistics& Engine::gather_statistics() const {
+  return parts_->store.statistics();
 }
 
 std::vector<RankMemory> Engine::memory_of_all_ranks() {
@@ -298,6 +304,7 @@ std::vector<RankMemory> Engine::memory_of_all_ranks() {
 void Engine::synchronize() {
   parts_->compute->synchronize();
   parts_->comm->synchronize();
+  parts_->reduce->synchronize();
 }
 
 }  // namespace zero

@@ -50,8 +50,10 @@ EngineParts::EngineParts(const InitializeOptions& options, config::Config config
       plan(std::move(plan_)),
       compute(world.device.make_stream("compute")),
       comm(world.device.make_stream("communication")),
+      reduce(world.device.make_stream("reduction")),
+      reduce_group(world.group.split(0, world.group.rank())),
       store(plan, parameters_of(model), world, {*compute, *comm}),
-      reducer(plan, store, world, {*compute, *comm}),
+      reducer(plan, store, world, *reduce_group, {*compute, *reduce}),
       coordinator(plan, model, store, reducer),
       rule(optim::make_update_rule(config.optimizer)),
       scaler(config.fp16),
@@ -61,6 +63,7 @@ EngineParts::EngineParts(const InitializeOptions& options, config::Config config
       world.device.allocate(2 * (accel::kNormLimbs + 1) * sizeof(std::int64_t), Category::kOther);
   scalars = world.device.allocate(sizeof(accel::StepScalars), Category::kOther);
   world.device.zero(limb_view(), *compute);
+  reducer.sum_squares_into(limb_row(0));
 }
 
 void EngineParts::bind_module_buffers(std::uint64_t seed) {

@@ -53,7 +53,9 @@ struct EngineParts {
   config::Config config;
   StatePlan plan;
   std::unique_ptr<accel::Stream> compute;
-  std::unique_ptr<accel::Stream> comm;
+  std::unique_ptr<accel::Stream> comm;        ///< gathers and what steers the run
+  std::unique_ptr<accel::Stream> reduce;      ///< reductions of gradients
+  std::unique_ptr<comm::Group> reduce_group;  ///< the same ranks as world.group
   UnitStore store;
   Reducer reducer;
   Coordinator coordinator;

@@ -33,7 +33,9 @@ void Engine::step() {
 /// the device.
 void EngineParts::reduce_scalars() {
   const accel::Kernels& kernels = world.device.kernels();
-  for (int flat = 0; flat < static_cast<int>(plan.flats.size()); ++flat) {
+  // The squares were summed as the gradients landed, unless the boundary was decided after that.
+  for (int flat = 0; flat < static_cast<int>(plan.flats.size()) && !reducer.squares_summed();
+       ++flat) {
     if (plan.flats[static_cast<std::size_t>(flat)].trainable) {
       kernels.sum_of_squares(store.gradients(flat, store.own_slice(flat)), limb_row(0), *compute);
     }

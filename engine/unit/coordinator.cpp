@@ -58,10 +58,8 @@ const Coordinator::Binding& Coordinator::binding(const Module& module) const {
 }
 
 void Coordinator::begin_pass(Pass pass) {
-  pass_ = pass;
-  cursor_ = 0;
-  visited_.clear();
-  on_trace_ = traces_.at(static_cast<std::size_t>(pass)).complete;
+  traces_.begin(pass);
+  latest_unit_ = -1;
   if (pass == Pass::kForward) {
     std::fill(uses_.begin(), uses_.end(), 0);
   }
@@ -69,11 +67,7 @@ void Coordinator::begin_pass(Pass pass) {
 }
 
 void Coordinator::end_pass() {
-  Trace& trace = traces_.at(static_cast<std::size_t>(pass_));
-  if (!trace.complete || !on_trace_ || cursor_ != trace.units.size()) {
-    trace.units = visited_;
-    trace.complete = true;
-  }
+  traces_.end();
   store_.end_pass();
 }
 
@@ -85,33 +79,33 @@ void Coordinator::use(const Binding& mine) {
   prefetch_ahead();
 }
 
+void Coordinator::release(const Binding& mine) {
+  for (const int unit : mine.units) {
+    const auto distance =
+        traces_.distance(unit, [this](int other) { return store_.partitioned_elems(other); });
+    store_.release(unit,
+                   plan_.max_reuse_elems > 0 && distance.value_or(0) <= plan_.max_reuse_elems);
+  }
+}
+
 void Coordinator::follow_trace(int unit) {
-  if (!visited_.empty() && visited_.back() == unit) {
+  if (latest_unit_ == unit) {
     return;  // a child of the module that has just gathered it
   }
-  visited_.push_back(unit);
-  const Trace& trace = traces_.at(static_cast<std::size_t>(pass_));
-  if (on_trace_ && cursor_ < trace.units.size() && trace.units[cursor_] == unit) {
-    ++cursor_;
-  } else {
-    on_trace_ = false;  // the rest of this pass is gathered on demand
+  latest_unit_ = unit;
+  if (!traces_.visit(unit)) {
     store_.forget_prefetched();
   }
 }
 
 void Coordinator::prefetch_ahead() {
-  const Trace& trace = traces_.at(static_cast<std::size_t>(pass_));
   std::int64_t budget = plan_.prefetch_elems;
-  for (std::size_t next = cursor_; on_trace_ && next < trace.units.size(); ++next) {
-    const int unit = trace.units[next];
-    for (const int flat : plan_.units[static_cast<std::size_t>(unit)].flats) {
-      budget -=
-          store_.is_gathered(unit) ? 0 : plan_.flats[static_cast<std::size_t>(flat)].padded_elems;
-    }
-    if (budget < 0 || !store_.can_gather(unit)) {
+  for (const int unit : traces_.ahead()) {
+    if (budget <= 0 || !store_.can_gather(unit)) {
       return;
     }
-    store_.gather(unit);  // an idle copy is kept from being evicted
+    budget -= store_.partitioned_elems(unit);
+    store_.gather_ahead(unit);  // an idle copy is kept from being evicted
   }
 }
 
@@ -126,9 +120,7 @@ void Coordinator::before_forward(Module& module, Phase phase, accel::Stream& /*s
 }
 
 void Coordinator::after_forward(Module& module, Phase /*phase*/, accel::Stream& /*stream*/) {
-  for (const int unit : binding(module).units) {
-    store_.release(unit);
-  }
+  release(binding(module));
 }
 
 void Coordinator::before_backward(Module& module, accel::Stream& /*stream*/) {
@@ -144,9 +136,7 @@ void Coordinator::after_backward(Module& module, accel::Stream& /*stream*/) {
   for (const std::size_t param : mine.params) {
     store_.parameter(param).grad = {};
   }
-  for (const int unit : mine.units) {
-    store_.release(unit);
-  }
+  release(mine);
 }
 
 void Coordinator::gradient_ready(Parameter& parameter,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/unit/reducer.h"
+#include "engine/unit/trace.h"
 #include "engine/unit/unit_store.h"
 #include <zero/core/module_events.h>
 
@@ -13,10 +14,6 @@ namespace zero {
 /// along the trace.
 class Coordinator final : public ModuleEvents {
  public:
-  /// A pass over the model; each kind has a trace of its own, so that evaluation does not disturb
-  /// training.
-  enum class Pass : std::uint8_t { kForward, kBackward, kEvaluation };
-
   Coordinator(const StatePlan& plan, Module& model, UnitStore& store, Reducer& reducer);
 
   void begin_pass(Pass pass);
@@ -42,15 +39,10 @@ class Coordinator final : public ModuleEvents {
     std::vector<int> units{};
     std::vector<std::size_t> params{};  ///< one entry for each module that uses it
   };
-  /// The units of a pass in the order of their first use after being partitioned.
-  struct Trace {
-    std::vector<int> units;
-    bool complete = false;
-  };
-
   [[nodiscard]] const Binding& binding(const Module& module) const;
   void bind_module(Module& module, bool in_block);
   void use(const Binding& binding);
+  void release(const Binding& binding);
   void follow_trace(int unit);
   void prefetch_ahead();
 
@@ -61,11 +53,8 @@ class Coordinator final : public ModuleEvents {
   std::unordered_map<const Module*, Binding> bindings_;
   std::vector<int> unit_of_;  // by parameter
   std::vector<int> uses_;     // by parameter
-  std::array<Trace, 3> traces_;
-  Pass pass_ = Pass::kForward;
-  std::size_t cursor_ = 0;  // into the trace: the next use to come
-  bool on_trace_ = false;
-  std::vector<int> visited_;  // the pass so far
+  TraceBook traces_;
+  int latest_unit_ = -1;  // visited last in this pass
 };
 
 }  // namespace zero

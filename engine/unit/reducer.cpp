@@ -1,11 +1,15 @@
 #include "engine/unit/reducer.h"
 
+#include <utility>
+
 namespace zero {
 
-Reducer::Reducer(const StatePlan& plan, UnitStore& store, World& world, Streams streams)
+Reducer::Reducer(
+    const StatePlan& plan, UnitStore& store, World& world, comm::Group& group, Streams streams)
     : plan_(plan),
       store_(store),
       world_(world),
+      group_(group),
       streams_(streams),
       slots_(
           world.device, world.context, plan.gradient_classes, plan.model_dtype, Category::kBuckets),
@@ -25,6 +29,8 @@ Reducer::Reducer(const StatePlan& plan, UnitStore& store, World& world, Streams 
 }
 
 void Reducer::begin_micro_step(const std::vector<int>& uses, bool boundary) {
+  forget_squares();
+  boundary_ = boundary;
   reduce_now_ = boundary || !plan_.reduce_at_boundary;
   next_bucket_ = 0;
   for (FlatProgress& flat : flats_) {
@@ -210,13 +216,13 @@ void Reducer::launch(const Bucket& bucket) {
         pieces.push_back(outgoing(piece.flat).slice(range.begin, range.count));
       }
     }
-    (void)world_.group.all_reduce_in_place(pieces, op, streams_.comm);
+    (void)group_.all_reduce_in_place(pieces, op, streams_.comm);
   } else {
     std::vector<comm::SlicedView> slices;
     for (const BucketPiece& piece : bucket) {
       slices.push_back({outgoing(piece.flat), piece.begin, piece.count});
     }
-    (void)world_.group.reduce_scatter_in_place(slices, op, streams_.comm);
+    (void)group_.reduce_scatter_in_place(slices, op, streams_.comm);
   }
   if (!plain) {
     scale(bucket, plan_.factor_after_reduction, plan_.all_reduce);
@@ -238,7 +244,16 @@ void Reducer::land(const Bucket& bucket) {
                                          streams_.comm);
     }
   }
+  if (boundary_) {
+    for (const BucketPiece& piece : bucket) {
+      world_.device.kernels().sum_of_squares(
+          store_.gradients(piece.flat, ranges(piece, false).front()), squares_, streams_.comm);
+    }
+  }
   const accel::Event landed = streams_.comm.record();
+  if (!plan_.overlap) {
+    streams_.compute.wait(landed);  // no hazard: overlap_comm is off
+  }
   for (const BucketPiece& piece : bucket) {
     FlatProgress& mine = progress(piece.flat);
     if (--mine.pieces_left > 0) {
@@ -268,19 +283,28 @@ void Reducer::finish_micro_step() {
   // Completes the rest in launch order, so that no more slots are held than planned.
   launch_ready();
   ZERO_CHECK(!reduce_now_ || next_bucket_ == plan_.buckets.size(), "a bucket was left behind");
+  squares_summed_ = boundary_;
   ++micro_steps_;
+}
+
+void Reducer::forget_squares() {
+  if (std::exchange(squares_summed_, false)) {
+    world_.device.zero(squares_, streams_.comm);
+  }
 }
 
 void Reducer::finish_window(accel::Stream& stream) {
   if (plan_.reduce_at_boundary && next_bucket_ == 0 && !plan_.buckets.empty()) {
     // The boundary was decided after backward: reduce the local sums now.
     reduce_now_ = true;
+    boundary_ = true;
     for (int flat = 0; flat < static_cast<int>(flats_.size()); ++flat) {
       if (flat_plan(flat).trainable && flat_plan(flat).gradient_class < 0) {
         zero_missing(flat);
       }
     }
     launch_ready();
+    squares_summed_ = true;
   }
   for (const FlatProgress& flat : flats_) {
     stream.wait(flat.reduced);  // read-after-write: the sums at their home
@@ -290,6 +314,7 @@ void Reducer::finish_window(accel::Stream& stream) {
 void Reducer::begin_window() {
   micro_steps_ = 0;
   next_bucket_ = 0;
+  squares_summed_ = false;
   for (ParamProgress& param : params_) {
     param.window = 0;
   }

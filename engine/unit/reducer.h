@@ -15,7 +15,17 @@ namespace zero {
 /// counts as zero. Thread: the engine's.
 class Reducer {
  public:
-  Reducer(const StatePlan& plan, UnitStore& store, World& world, Streams streams);
+  /// `group`: the ranks of the world, used by nothing else, so that gathers may overtake
+  /// reductions.
+  Reducer(
+      const StatePlan& plan, UnitStore& store, World& world, comm::Group& group, Streams streams);
+  /// Where the squares of the sums are added, slice by slice as they land: a row of limbs for
+  /// Kernels::sum_of_squares, zero at the start of a window.
+  void sum_squares_into(TensorView row) { squares_ = row; }
+  /// Whether the row holds the squares of the whole window; else nothing is in it.
+  [[nodiscard]] bool squares_summed() const noexcept { return squares_summed_; }
+  /// A gradient was changed by hand: what is in the row does not count.
+  void forget_squares();
 
   /// Starts a micro-step. `uses[p]`: how often parameter p was used in the forward that goes back
   /// now. `boundary`: the window ends with this micro-step, so local sums are reduced as they
@@ -81,6 +91,7 @@ class Reducer {
   const StatePlan& plan_;
   UnitStore& store_;
   World& world_;
+  comm::Group& group_;
   Streams streams_;
   SlotPool slots_;      // gradients as backward writes them
   SlotPool transport_;  // gradients as the ranks exchange them
@@ -89,6 +100,9 @@ class Reducer {
   std::size_t next_bucket_ = 0;
   int micro_steps_ = 0;  ///< of this window
   bool reduce_now_ = false;
+  bool boundary_ = false;  ///< this micro-step ends the window
+  TensorView squares_;
+  bool squares_summed_ = false;
 };
 
 }  // namespace zero

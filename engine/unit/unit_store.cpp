@@ -1,5 +1,7 @@
 #include "engine/unit/unit_store.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace zero {
@@ -137,22 +139,72 @@ TensorView UnitStore::whole(int flat) const {
   return state(flat).slot->buffer.view(plan_.model_dtype, shape);
 }
 
-bool UnitStore::is_gathered(int unit) const {
-  const auto& flats = plan_.units.at(static_cast<std::size_t>(unit)).flats;
-  return std::all_of(flats.begin(), flats.end(), [&](int flat) {
-    return !flat_plan(flat).parameters.partitioned || state(flat).slot != nullptr;
-  });
+std::int64_t UnitStore::partitioned_elems(int unit) const {
+  std::int64_t elems = 0;
+  for (const int flat : plan_.units.at(static_cast<std::size_t>(unit)).flats) {
+    elems += flat_plan(flat).parameters.partitioned ? flat_plan(flat).padded_elems : 0;
+  }
+  return elems;
+}
+
+std::int64_t UnitStore::held_elems_with(int unit) const {
+  std::int64_t held = 0;
+  for (std::size_t flat = 0; flat < states_.size(); ++flat) {
+    const bool mine = plan_.flats[flat].unit == unit && plan_.flats[flat].parameters.partitioned;
+    const bool in_use = states_[flat].slot != nullptr && states_[flat].slot->in_use;
+    held += mine || in_use ? plan_.flats[flat].padded_elems : 0;
+  }
+  return held;
 }
 
 bool UnitStore::can_gather(int unit) const {
   const auto& flats = plan_.units.at(static_cast<std::size_t>(unit)).flats;
-  return std::all_of(flats.begin(), flats.end(), [&](int flat) {
-    return !flat_plan(flat).parameters.partitioned || state(flat).slot != nullptr ||
-           slots_.has_free(flat_plan(flat).gather_class);
-  });
+  return held_elems_with(unit) <= plan_.max_live_elems &&
+         std::all_of(flats.begin(), flats.end(), [&](int flat) {
+           return !flat_plan(flat).parameters.partitioned || state(flat).slot != nullptr ||
+                  slots_.has_free(flat_plan(flat).gather_class);
+         });
 }
 
-void UnitStore::gather(int unit) {
+void UnitStore::evict_idle_until_fits(std::int64_t elems) {
+  while (statistics_.live_elems + elems > plan_.max_live_elems) {
+    FlatState* oldest = nullptr;
+    for (FlatState& other : states_) {
+      if (other.slot != nullptr && !other.slot->in_use &&
+          (oldest == nullptr || other.slot->age < oldest->slot->age)) {
+        oldest = &other;
+      }
+    }
+    ZERO_CHECK(oldest != nullptr, "no idle unit is left to evict");
+    drop(static_cast<int>(oldest - states_.data()), oldest->slot->free);
+  }
+}
+
+void UnitStore::take_slot(int flat) {
+  const std::int64_t elems = flat_plan(flat).padded_elems;
+  int evicted = -1;
+  Slot& slot = slots_.acquire(flat_plan(flat).gather_class, flat, evicted);
+  if (evicted >= 0) {
+    lose_slot(evicted);
+  }
+  evict_idle_until_fits(elems);
+  state(flat).slot = &slot;
+  statistics_.live_elems += elems;
+  statistics_.peak_live_elems = std::max(statistics_.peak_live_elems, statistics_.live_elems);
+}
+
+void UnitStore::lose_slot(int flat) {
+  state(flat).slot = nullptr;
+  statistics_.live_elems -= flat_plan(flat).padded_elems;
+}
+
+bool UnitStore::gather(int unit) {
+  if (held_elems_with(unit) > plan_.max_live_elems) {
+    throw InputError(
+        fmt::format("the model uses {} gathered elements at once", held_elems_with(unit)),
+        "zero_optimization.stage3_max_live_parameters",
+        fmt::format("raise it: it is {}", plan_.max_live_elems));
+  }
   std::vector<comm::SlicedView> views;
   std::vector<int> gathered;
   for (const int flat : plan_.units.at(static_cast<std::size_t>(unit)).flats) {
@@ -164,11 +216,7 @@ void UnitStore::gather(int unit) {
       mine.slot->in_use = true;
       continue;
     }
-    int evicted = -1;
-    mine.slot = &slots_.acquire(flat_plan(flat).gather_class, flat, evicted);
-    if (evicted >= 0) {
-      state(evicted).slot = nullptr;
-    }
+    take_slot(flat);
     streams_.comm.wait(
         mine.slot->free);  // write-after-read: kernels that still read what the slot held
     streams_.comm.wait(mine.updated);  // read-after-write: the update of this rank's slice
@@ -184,10 +232,11 @@ void UnitStore::gather(int unit) {
       state(flat).ready = ready;
     }
   }
+  return !views.empty();
 }
 
 void UnitStore::get(int unit) {
-  gather(unit);
+  statistics_.on_demand += gather(unit);
   for (const int flat : plan_.units.at(static_cast<std::size_t>(unit)).flats) {
     streams_.compute.wait(
         state(flat).ready);  // read-after-write: the all-gather into the whole copy
@@ -196,7 +245,7 @@ void UnitStore::get(int unit) {
   ++users_[static_cast<std::size_t>(unit)];
 }
 
-void UnitStore::release(int unit) {
+void UnitStore::release(int unit, bool keep) {
   int& users = users_.at(static_cast<std::size_t>(unit));
   ZERO_CHECK(users > 0, "a unit is released that nobody uses");
   if (--users > 0) {
@@ -204,13 +253,15 @@ void UnitStore::release(int unit) {
   }
   // A shared unit has a slot of its own and will be used again in this pass: it stays until the end
   // of the pass.
-  const bool stays = plan_.retain_gathered || plan_.units[static_cast<std::size_t>(unit)].shared;
+  const bool stays = keep || plan_.units[static_cast<std::size_t>(unit)].shared;
   const accel::Event last_use = streams_.compute.record();
   for (const int flat : plan_.units[static_cast<std::size_t>(unit)].flats) {
     bind(flat, false);
     if (state(flat).slot != nullptr) {
       slots_.release(*state(flat).slot, last_use, !stays);
-      state(flat).slot = stays ? state(flat).slot : nullptr;
+      if (!stays) {
+        lose_slot(flat);
+      }
     }
   }
 }
@@ -227,7 +278,7 @@ void UnitStore::bind(int flat, bool values) {
 void UnitStore::drop(int flat, accel::Event free) {
   if (state(flat).slot != nullptr) {
     slots_.release(*state(flat).slot, std::move(free), true);
-    state(flat).slot = nullptr;
+    lose_slot(flat);
   }
 }
 
@@ -248,7 +299,7 @@ void UnitStore::end_pass() {
     ZERO_CHECK(users_[unit] == 0,
                "unit " + plan_.units[unit].name + " is still in use after a pass");
     for (const int flat : plan_.units[unit].flats) {
-      if (state(flat).slot != nullptr && !plan_.retain_gathered) {
+      if (state(flat).slot != nullptr && plan_.max_reuse_elems == 0) {
         drop(flat, state(flat).slot->free);
       }
     }

@@ -47,18 +47,19 @@ class UnitStore {
   /// Fills this rank's parameters (and master), range by range, from a bounded host buffer. Blocks.
   void initialize_values(const InitialValues& values);
 
-  /// Starts to make the unit whole, on the communication stream. Nothing to do if it is.
-  void gather(int unit);
+  /// Starts to make the unit whole ahead of its use. Nothing to do if it is.
+  void gather_ahead(int unit) { statistics_.ahead += gather(unit); }
   /// Waits (on the compute stream) until the unit is whole, binds its parameters' values and counts
   /// a user.
   void get(int unit);
-  /// One user less; the last one frees the gathered copy, or leaves it idle until its slot is
-  /// needed.
-  void release(int unit);
-  /// Whether gather() would need no slot that is in use.
+  /// One user less; the last one frees the gathered copy, or with `keep` leaves it idle until its
+  /// slot is needed.
+  void release(int unit, bool keep);
+  /// Whether gather() would take nothing away from a user, within max_live_elems.
   [[nodiscard]] bool can_gather(int unit) const;
-  /// Whether the unit is whole, or on its way.
-  [[nodiscard]] bool is_gathered(int unit) const;
+  /// Elements that gathering the unit makes live: of its flats that are partitioned.
+  [[nodiscard]] std::int64_t partitioned_elems(int unit) const;
+  [[nodiscard]] const GatherStatistics& statistics() const noexcept { return statistics_; }
   /// Copies gathered ahead that nobody uses yet may be evicted again.
   void forget_prefetched();
   /// After a pass: nothing may be in use; copies that nobody asked for, or that may not be
@@ -86,6 +87,8 @@ class UnitStore {
   [[nodiscard]] Parameter& parameter(std::size_t index) const { return *parameters_.at(index); }
 
  private:
+  /// Starts to make the unit whole, on the communication stream. Whether there was anything to do.
+  bool gather(int unit);
   [[nodiscard]] const Flat& flat_plan(int flat) const {
     return plan_.flats.at(static_cast<std::size_t>(flat));
   }
@@ -97,7 +100,14 @@ class UnitStore {
   void allocate(int flat);
   void fill(int flat, const InitialValues& values);
   void bind(int flat, bool values);
+  /// Elements in use or ahead of use, with the unit's own.
+  [[nodiscard]] std::int64_t held_elems_with(int unit) const;
+  /// Takes a slot for the flat, and idle copies away from others until the limit allows it.
+  void take_slot(int flat);
+  /// The flat's copy is gone.
+  void lose_slot(int flat);
   void drop(int flat, accel::Event free);
+  void evict_idle_until_fits(std::int64_t elems);
 
   const StatePlan& plan_;
   std::vector<std::shared_ptr<Parameter>> parameters_;
@@ -106,6 +116,7 @@ class UnitStore {
   std::vector<FlatState> states_;  // by flat
   std::vector<int> users_;         // by unit
   SlotPool slots_;
+  GatherStatistics statistics_;
 };
 
 }  // namespace zero

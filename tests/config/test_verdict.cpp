@@ -242,6 +242,16 @@ TEST_CASE("config: \"auto\" that nobody fills in is the default in strict blocks
   CHECK(config.zero_optimization.stage == 0);
 }
 
+TEST_CASE("config: prefetch is told apart from its default under either name", "[config][load]") {
+  const auto prefetch = [](const std::string& members) {
+    return config::parse(zero_block("\"stage\": 3" + members), "ds.json", {})
+        .zero_optimization.stage3_prefetch_bucket_size;
+  };
+  CHECK_FALSE(prefetch("").has_value());
+  CHECK(prefetch(R"(, "stage3_prefetch_bucket_size": 50000000)") == 50'000'000);
+  CHECK(prefetch(R"(, "prefetch_bucket_size": 7)") == 7);
+}
+
 TEST_CASE("config: each key of activation_checkpointing asks for recomputation", "[config][load]") {
   const auto checkpointing = [](const std::string& members) {
     return config::parse(

@@ -34,6 +34,15 @@ struct Traffic {
   std::uint64_t control_bytes_in = 0;
   std::uint64_t control_bytes_out = 0;
   std::uint64_t collectives = 0;  ///< data collectives; a grouped call counts once
+
+  Traffic& operator+=(const Traffic& other) noexcept {
+    bytes_in += other.bytes_in;
+    bytes_out += other.bytes_out;
+    control_bytes_in += other.control_bytes_in;
+    control_bytes_out += other.control_bytes_out;
+    collectives += other.collectives;
+    return *this;
+  }
 };
 
 /// Whether a collective moves model data or a few bytes that steer the run; Traffic counts them

@@ -18,9 +18,9 @@ struct ZeroOptimization {
   std::int64_t reduce_bucket_size = 500'000'000;
   bool allgather_partitions = true;
   std::int64_t allgather_bucket_size = 500'000'000;
-  std::optional<bool> overlap_comm;  ///< unset: true in stage 3, false in 0–2
+  std::optional<bool> overlap_comm;  ///< unset: true
   std::int64_t sub_group_size = 1'000'000'000;
-  std::int64_t stage3_prefetch_bucket_size = 50'000'000;
+  std::optional<std::int64_t> stage3_prefetch_bucket_size;  ///< unset: the largest unit
   std::int64_t stage3_param_persistence_threshold = 100'000;
   std::int64_t stage3_model_persistence_threshold = INT64_MAX;
   std::int64_t stage3_max_live_parameters = 1'000'000'000;

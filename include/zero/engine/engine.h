@@ -70,6 +70,14 @@ struct StepResult {
   bool skipped = false;
 };
 
+/// How a rank's partitioned units were made whole.
+struct GatherStatistics {
+  std::int64_t ahead = 0;            ///< units gathered before their use, along a trace
+  std::int64_t on_demand = 0;        ///< units that their use had to wait for
+  std::int64_t live_elems = 0;       ///< gathered now
+  std::int64_t peak_live_elems = 0;  ///< at most stage3_max_live_parameters
+};
+
 /// Memory of one rank: device and host together, by category.
 struct RankMemory {
   MemoryUse device;
@@ -148,6 +156,7 @@ class Engine {
   /// Bytes of every rank. Collective.
   [[nodiscard]] std::vector<RankMemory> memory_of_all_ranks();
   [[nodiscard]] comm::Traffic traffic() const;
+  [[nodiscard]] const GatherStatistics& gather_statistics() const;
 
   /// Writes all parameters as fp32 (master) safetensors with deterministic bytes. Collective; rank
   /// 0 writes.

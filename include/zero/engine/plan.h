@@ -101,13 +101,15 @@ struct StatePlan {
       false;                ///< gradients are summed locally and reduced once a step (stages 0, 1)
   bool all_reduce = false;  ///< gradients end up whole (stage 0), else each rank keeps its slice
   bool recompute = false;   ///< backward runs blocks forward again (activation_checkpointing)
-  bool retain_gathered =
-      false;  ///< stage3_max_reuse_distance > 0: idle units stay until their slot is needed
+  bool overlap = true;      ///< overlap_comm: reductions run beside the rest of backward
   /// prescale_gradients and gradient_predivide_factor: gradients are multiplied before and after a
   /// sum over the ranks. Both 1: a plain mean.
   double factor_before_reduction = 1.0;
   double factor_after_reduction = 1.0;
-  std::int64_t prefetch_elems = 0;       ///< stage3_prefetch_bucket_size
+  std::int64_t prefetch_elems = 0;   ///< stage3_prefetch_bucket_size: gathered ahead of use
+  std::int64_t max_reuse_elems = 0;  ///< stage3_max_reuse_distance: an idle unit stays until its
+                                     ///< slot is needed, if it is used again within so many
+  std::int64_t max_live_elems = 0;   ///< stage3_max_live_parameters: gathered at any time
   std::int64_t gather_bucket_elems = 0;  ///< allgather_bucket_size
   std::vector<ParamInfo> params;
   std::vector<Unit> units;
