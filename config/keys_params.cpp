@@ -133,13 +133,32 @@ constexpr std::array kSgd = {
 };
 
 constexpr std::array kLion = {kLr, kBetas, kDecay, kGradNone, kFp32States};
+constexpr Key other_default(Key key, std::string_view fallback) {
+  key.fallback = fallback;
+  return key;
+}
+
 constexpr std::array kAdagrad = {
-    only("lr", kFloat, "0.01", "learning rate"),
+    other_default(kLr, "0.01"),
     kDecay,
-    only("eps", kFloat, "1e-10", "added to the root"),
-    only("lr_decay", kFloat, "0.0", "decay of the learning rate"),
-    only("initial_accumulator_value", kFloat, "0.0", "start of the sum of squares"),
-    only("amsgrad", kBool, "false", "unused"),
+    other_default(kEps, "1e-10"),
+    Key{"lr_decay",
+        kFloat,
+        "0.0",
+        kShould,
+        F::kNow,
+        "rate of update t: lr / (1 + (t − 1) lr_decay)"},
+    Key{"initial_accumulator_value",
+        kFloat,
+        "0.0",
+        kShould,
+        F::kOptimizerFlags,
+        "start of the sum of squares",
+        "",
+        "",
+        {.gate = true}},
+    Key{"amsgrad", kBool, "false", kForeign, F::kIdle, "unused in DeepSpeed too", "same numbers"},
+    Key{"foreach", kBool, "null", kForeign, F::kIdle, "how PyTorch loops", "same numbers"},
     kFp32States,
 };
 constexpr std::array kLamb = {
@@ -273,10 +292,10 @@ constexpr std::string_view kP = "scheduler.params";
 constexpr std::array kBlocks = {
     Block{kO, "adam|adamw", false, true, "Adam with L2 or decoupled decay", kAdam},
     Block{kO, "sgd", false, true, "stochastic gradient descent", kSgd},
-    Block{kO, "lion", false, true, "Lion (not available here yet)", kLion},
-    Block{kO, "adagrad", false, true, "Adagrad (not available here yet)", kAdagrad},
-    Block{kO, "lamb", false, true, "LAMB (not available here yet)", kLamb},
-    Block{kO, "muon", false, true, "Muon (not available here yet)", kMuon},
+    Block{kO, "lion", false, true, "Lion", kLion},
+    Block{kO, "adagrad", false, true, "Adagrad", kAdagrad},
+    Block{kO, "lamb", false, true, "LAMB (not available here)", kLamb},
+    Block{kO, "muon", false, true, "Muon (not available here)", kMuon},
     Block{kO,
           "onebitadam|onebitlamb|zerooneadam",
           false,

@@ -38,8 +38,10 @@ OptimizerConfig read_optimizer(const Checked& c) {
   OptimizerConfig optimizer;
   optimizer.type = get<std::string>(c, "optimizer.type");
   const bool torch_adamw = lower(optimizer.type) == "adamw" && flag_param(c, "torch_adam", false);
-  optimizer.lr = number_param(c, "lr", optimizer.lr);
-  optimizer.eps = number_param(c, "eps", optimizer.eps);
+  const bool adagrad = lower(optimizer.type) == "adagrad";
+  optimizer.lr = number_param(c, "lr", adagrad ? 0.01 : optimizer.lr);
+  optimizer.eps = number_param(c, "eps", adagrad ? 1e-10 : optimizer.eps);
+  optimizer.lr_decay = number_param(c, "lr_decay", 0.0);
   optimizer.weight_decay = number_param(c, "weight_decay", torch_adamw ? 0.01 : 0.0);
   optimizer.momentum = number_param(c, "momentum", 0.0);
   optimizer.dampening = number_param(c, "dampening", 0.0);

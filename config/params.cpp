@@ -12,7 +12,10 @@ using Fills = std::map<std::string, Json, std::less<>>;
 /// Names that DeepSpeed matches in any case; all other types are classes of PyTorch.
 constexpr std::string_view kAnyCase =
     "adam|adamw|adagrad|lamb|lion|muon|onebitadam|onebitlamb|zerooneadam";
-constexpr std::string_view kHere = "adam|adamw|sgd";
+constexpr std::string_view kHere = "adam|adamw|sgd|lion|adagrad";
+constexpr std::string_view kChoices = "use Adam, AdamW, SGD, Lion or Adagrad";
+/// Their update of an element depends on the whole parameter, which no rank holds.
+constexpr std::string_view kWholeParameter = "lamb|muon|onebitlamb";
 constexpr std::string_view kSchedules =
     "WarmupLR|WarmupDecayLR|WarmupCosineLR|LRRangeTest|OneCycle";
 
@@ -60,8 +63,10 @@ std::string variant_of(Checked& out, std::string_view owner, const std::string& 
       refuse(out,
              path,
              type,
-             "is an optimizer that is not available here",
-             "use Adam, AdamW or SGD",
+             lists(kWholeParameter, name)
+                 ? "updates whole parameters at a time, which slices on several ranks do not allow"
+                 : "is an optimizer that is not available here",
+             std::string(kChoices),
              offset);
     }
     return name;
@@ -72,7 +77,7 @@ std::string variant_of(Checked& out, std::string_view owner, const std::string& 
          path,
          type,
          "is not an optimizer that is available here",
-         near.empty() ? "use Adam, AdamW or SGD" : "did you mean " + near + "?",
+         near.empty() ? std::string(kChoices) : "did you mean " + near + "?",
          offset);
   return {};
 }

@@ -10,7 +10,9 @@ class Adam final : public UpdateRule {
   Adam(const config::OptimizerConfig& config, bool decoupled)
       : config_(config), decoupled_(decoupled) {}
 
-  [[nodiscard]] int moments() const override { return 2; }
+  [[nodiscard]] std::vector<std::string> states() const override {
+    return {"exp_avg", "exp_avg_sq"};
+  }
 
   void update(const Segment& segment,
               const Hyper& hyper,

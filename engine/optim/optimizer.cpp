@@ -19,11 +19,13 @@ struct Row {
   std::string_view name;
   Maker make;
 };
-constexpr std::array<Row, 3> kRules = {{
+constexpr std::array<Row, 5> kRules = {{
     {"adam",
      [](const config::OptimizerConfig& config) { return make_adam(config, config.adam_w_mode); }},
     {"adamw", [](const config::OptimizerConfig& config) { return make_adam(config, true); }},
     {"sgd", make_sgd},
+    {"lion", make_lion},
+    {"adagrad", make_adagrad},
 }};
 
 }  // namespace

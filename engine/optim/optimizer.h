@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace zero::optim {
@@ -38,8 +39,10 @@ class UpdateRule {
   UpdateRule& operator=(UpdateRule&&) = delete;
   virtual ~UpdateRule() = default;
 
-  /// fp32 states that it keeps for each parameter.
-  [[nodiscard]] virtual int moments() const = 0;
+  /// Names of the fp32 states that it keeps for each parameter, as PyTorch calls them.
+  [[nodiscard]] virtual std::vector<std::string> states() const = 0;
+  /// How many they are.
+  [[nodiscard]] int moments() const { return static_cast<int>(states().size()); }
   /// Enqueues the update number `t` (from 1, skipped steps not counted). Unscale and clip factor
   /// and the skip flag are read from `scalars` (accel::StepScalars) on the device.
   virtual void update(const Segment& segment,
@@ -56,5 +59,7 @@ class UpdateRule {
 [[nodiscard]] std::unique_ptr<UpdateRule> make_adam(const config::OptimizerConfig& config,
                                                     bool decoupled);
 [[nodiscard]] std::unique_ptr<UpdateRule> make_sgd(const config::OptimizerConfig& config);
+[[nodiscard]] std::unique_ptr<UpdateRule> make_lion(const config::OptimizerConfig& config);
+[[nodiscard]] std::unique_ptr<UpdateRule> make_adagrad(const config::OptimizerConfig& config);
 
 }  // namespace zero::optim

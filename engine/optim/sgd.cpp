@@ -9,7 +9,10 @@ class Sgd final : public UpdateRule {
  public:
   explicit Sgd(const config::OptimizerConfig& config) : config_(config) {}
 
-  [[nodiscard]] int moments() const override { return config_.momentum != 0.0 ? 1 : 0; }
+  [[nodiscard]] std::vector<std::string> states() const override {
+    return config_.momentum != 0.0 ? std::vector<std::string>{"momentum_buffer"}
+                                   : std::vector<std::string>{};
+  }
 
   void update(const Segment& segment,
               const Hyper& hyper,

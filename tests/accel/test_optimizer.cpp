@@ -277,3 +277,58 @@ TEST_CASE("step scalars: a loss that is not finite skips the step and is reporte
   CHECK(scalars.grad_norm == 0.0);
   CHECK(scalars.gradient_factor == 1.0F);
 }
+
+TEST_CASE("lion and adagrad: ten steps equal the published formulas in fp64",
+          "[accel][optimizer]") {
+  constexpr std::int64_t kN = 203;
+  for (const bool lion : {true, false}) {
+    BenchDevice bench;
+    const std::vector<float> start = numbers(kN, 1);
+    const TensorView p = bench.tensor(DType::kF32, Shape{kN}, start);
+    const TensorView state = zeros(bench, DType::kF32, Shape{kN});
+    const TensorView copy = bench.raw(DType::kF16, Shape{kN});
+    const TensorView scalars = make_scalars(bench, {.gradient_factor = 0.5F});
+    oracle::Values ep = oracle::wide(start);
+    oracle::Values es(kN);
+    const auto update = [&](const std::vector<float>& grad, TensorView with) {
+      const TensorView g = bench.tensor(DType::kF32, Shape{kN}, grad);
+      if (lion) {
+        bench.kernels().lion({p, state, g, copy, 0.01, 0.9, 0.99, 0.1}, with, *bench.stream);
+      } else {
+        bench.kernels().adagrad({p, state, g, copy, 0.01, 1e-10, 0.1}, with, *bench.stream);
+      }
+    };
+    for (int t = 1; t <= 10; ++t) {
+      const std::vector<float> grad = numbers(kN, 100 + static_cast<std::uint64_t>(t), 2.0F);
+      update(grad, scalars);
+      for (std::size_t i = 0; i < ep.size(); ++i) {
+        const double g = 0.5 * grad[i];
+        if (lion) {  // Chen et al. 2023, algorithm 2
+          const double direction = 0.9 * es[i] + 0.1 * g;
+          ep[i] -= 0.01 * ((direction > 0) - (direction < 0) + 0.1 * ep[i]);
+          es[i] = 0.99 * es[i] + 0.01 * g;
+        } else {  // Duchi et al. 2011 with the L2 term of torch.optim.Adagrad
+          const double decayed = g + 0.1 * ep[i];
+          es[i] += decayed * decayed;
+          ep[i] -= 0.01 * decayed / (std::sqrt(es[i]) + 1e-10);
+        }
+      }
+    }
+    CHECK(worst(bench.read(p), ep) < 2e-6);
+    CHECK(worst(bench.read(state), es) < 1e-5);
+    CHECK(bench.read(copy) == rounded(DType::kF16, bench.read(p)));
+    const std::vector<float> before = bench.read(p);
+    update(numbers(kN, 7), make_scalars(bench, {.skip = 1}));
+    CHECK(bench.read(p) == before);
+  }
+}
+
+TEST_CASE("lion: an element without gradient does not move", "[accel][optimizer]") {
+  BenchDevice bench;
+  const TensorView p = bench.tensor(DType::kF32, Shape{2}, {1.0F, -2.0F});
+  const TensorView m = zeros(bench, DType::kF32, Shape{2});
+  bench.kernels().lion({p, m, bench.tensor(DType::kF32, Shape{2}, {0.0F, 3.0F}), {}, 0.5},
+                       make_scalars(bench, {}),
+                       *bench.stream);
+  CHECK(bench.read(p) == std::vector<float>{1.0F, -2.5F});
+}

@@ -272,7 +272,7 @@ const OptimizerCase kOptimizerCases[] = {
     {"28",
      R"("optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 3})",
      "optimizer.type",
-     "not available"},
+     "whole parameters"},
     {"29",
      R"("optimizer": {"type": "Adam", "params": {"max_grad_norm": 1.0}})",
      "optimizer.params",

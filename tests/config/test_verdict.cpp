@@ -242,6 +242,26 @@ TEST_CASE("config: \"auto\" that nobody fills in is the default in strict blocks
   CHECK(config.zero_optimization.stage == 0);
 }
 
+TEST_CASE("config: Lion and Adagrad have DeepSpeed's defaults; LAMB and Muon say why not",
+          "[config][load]") {
+  const auto text = [](const std::string& block) {
+    return "{\"train_batch_size\": 1, \"optimizer\": {" + block + "}}";
+  };
+  const auto optimizer = [&](const std::string& block) {
+    return config::parse(text(block), "ds.json", {}).optimizer;
+  };
+  const auto adagrad = optimizer(R"("type": "Adagrad", "params": {"lr_decay": 0.5})");
+  CHECK((adagrad.lr == 0.01 && adagrad.eps == 1e-10 && adagrad.lr_decay == 0.5));
+  CHECK(optimizer(R"("type": "lion")").beta2 == 0.999);
+  CHECK(optimizer(R"("type": "Lion", "params": {"betas": [0.9, 0.99]})").beta2 == 0.99);
+  for (const char* type : {"Lamb", "Muon", "OneBitLamb"}) {
+    CHECK_THAT(refusal(text(std::string(R"("type": ")") + type + "\"")),
+               Catch::Contains("whole parameters"));
+  }
+  const char* started = R"("type": "Adagrad", "params": {"initial_accumulator_value": 0.1})";
+  CHECK_FALSE(refusal(text(started)).empty());
+}
+
 TEST_CASE("config: prefetch is told apart from its default under either name", "[config][load]") {
   const auto prefetch = [](const std::string& members) {
     return config::parse(zero_block("\"stage\": 3" + members), "ds.json", {})

@@ -84,12 +84,13 @@ std::string ds_config(const RunSpec& spec) {
                   spec.micro_batch,
                   spec.accumulation);
   return fmt::format(
-      R"({{{}{}, "gradient_clipping": 1.0{}{}, "optimizer": {{"type": "AdamW", "params": {{"lr": 0.01, "weight_decay": 0.01}}}},
+      R"({{{}{}, "gradient_clipping": 1.0{}{}, "optimizer": {},
  "zero_optimization": {{"stage": {}{}{}}}}})",
       batch,
       spec.precision.empty() ? "" : fmt::format(R"(, "{}": {{"enabled": true}})", spec.precision),
       spec.top_keys.empty() ? "" : ", ",
       spec.top_keys,
+      spec.optimizer,
       spec.stage,
       spec.zero_keys.empty() ? "" : ", ",
       spec.zero_keys);

@@ -87,6 +87,8 @@ class CpuKernels final : public Kernels {
                     Stream& stream) const override;
   void adam(const AdamArgs& args, ConstTensorView scalars, Stream& stream) const override;
   void sgd(const SgdArgs& args, ConstTensorView scalars, Stream& stream) const override;
+  void lion(const LionArgs& args, ConstTensorView scalars, Stream& stream) const override;
+  void adagrad(const AdagradArgs& args, ConstTensorView scalars, Stream& stream) const override;
 
  private:
   [[nodiscard]] int threads() const { return device_.threads(); }

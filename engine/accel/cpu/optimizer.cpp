@@ -143,6 +143,43 @@ void sgd_piece(const SgdArgs& args, const SgdNumbers& k, std::int64_t at, std::s
               : sgd_loop<Momentum::kLater>(k, grad, p, b, copy, count);
 }
 
+/// m = β2 m + (1−β2) g after p = p (1 − lr·wd) − lr · sign(β1 m + (1−β1) g).
+struct LionRule {
+  float factor, lr, beta1, one_minus_beta1, beta2, one_minus_beta2, decay;
+
+  float operator()(float g, float p, float& m) const {
+    const float direction = beta1 * m + one_minus_beta1 * g;
+    const float sign = direction > 0.0F ? 1.0F : direction < 0.0F ? -1.0F : 0.0F;
+    m = beta2 * m + one_minus_beta2 * g;
+    return p * decay - lr * sign;
+  }
+};
+
+/// s = s + g²; p = p − lr · g / (sqrt(s) + eps), with g = grad + wd · p.
+struct AdagradRule {
+  float factor, lr, eps, weight_decay;
+
+  float operator()(float grad, float p, float& sum) const {
+    const float g = grad + weight_decay * p;
+    sum = sum + g * g;
+    return p - lr * (g / (std::sqrt(sum) + eps));
+  }
+};
+
+/// A rule that keeps one state: p = rule(factor · grad, p, state).
+template <class Rule, class G, class C>
+ZERO_VECTOR_CLONES void one_state_loop(
+    const Rule& rule, const G* grad, float* p, float* state, C* copy, std::size_t n) {
+  const Rule k = rule;
+  for (std::size_t i = 0; i < n; ++i) {
+    const float p1 = k(to_float(grad[i]) * k.factor, p[i], state[i]);
+    p[i] = p1;
+    if constexpr (!std::is_same_v<C, float>) {
+      copy[i] = from_float<C>(p1);
+    }
+  }
+}
+
 /// loop(begin, count) in pieces, unless the step is to be skipped.
 template <class Loop>
 void unless_skipped(const StepScalars& scalars, int threads, std::int64_t n, Loop loop) {
@@ -163,6 +200,37 @@ void with_gradient_and_copy(DType grad, TensorView copy, Body body) {
 
 StepScalars read_scalars(ConstTensorView view) {
   return *elements<StepScalars>(view);
+}
+
+/// Enqueues an update under the rule that make_rule(gradient factor) gives.
+template <class Args, class MakeRule>
+void one_state_update(const Args& args,
+                      TensorView state,
+                      ConstTensorView scalars,
+                      int threads,
+                      Stream& stream,
+                      MakeRule make_rule) {
+  const std::int64_t n = args.master.elems();
+  ZERO_CHECK(args.grad.elems() == n && state.elems() == n &&
+                 (!args.model_copy || args.model_copy.elems() == n),
+             "update: states of different length");
+  with_gradient_and_copy(args.grad.dtype, args.model_copy, [&](auto g, auto c) {
+    using G = decltype(g);
+    using C = decltype(c);
+    stream.host_task([=] {
+      const StepScalars step = read_scalars(scalars);
+      const auto rule = make_rule(step.gradient_factor);
+      unless_skipped(step, threads, n, [&](std::int64_t at, std::size_t count) {
+        C* copy = args.model_copy ? elements<C>(args.model_copy) + at : nullptr;
+        one_state_loop(rule,
+                       elements<G>(args.grad) + at,
+                       elements<float>(args.master) + at,
+                       elements<float>(state) + at,
+                       copy,
+                       count);
+      });
+    });
+  });
 }
 
 }  // namespace
@@ -270,6 +338,26 @@ void CpuKernels::sgd(const SgdArgs& args, ConstTensorView scalars, Stream& strea
         sgd_piece<G, C>(args, k, at, count);
       });
     });
+  });
+}
+
+void CpuKernels::lion(const LionArgs& args, ConstTensorView scalars, Stream& stream) const {
+  one_state_update(args, args.exp_avg, scalars, threads(), stream, [=](float factor) {
+    const auto f = [](double value) { return static_cast<float>(value); };
+    return LionRule{factor,
+                    f(args.lr),
+                    f(args.beta1),
+                    f(1.0 - args.beta1),
+                    f(args.beta2),
+                    f(1.0 - args.beta2),
+                    f(1.0 - args.lr * args.weight_decay)};
+  });
+}
+
+void CpuKernels::adagrad(const AdagradArgs& args, ConstTensorView scalars, Stream& stream) const {
+  one_state_update(args, args.sum, scalars, threads(), stream, [=](float factor) {
+    const auto f = [](double value) { return static_cast<float>(value); };
+    return AdagradRule{factor, f(args.lr), f(args.eps), f(args.weight_decay)};
   });
 }
 

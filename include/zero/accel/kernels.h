@@ -80,6 +80,27 @@ struct SgdArgs {
       1;  ///< the first applied step (t = 1) sets the buffer to the gradient, as PyTorch does
 };
 
+struct LionArgs {
+  TensorView master;      ///< fp32 [n]
+  TensorView exp_avg;     ///< fp32 [n]
+  ConstTensorView grad;   ///< [n]
+  TensorView model_copy;  ///< as in AdamArgs
+  double lr = 0.0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double weight_decay = 0.0;  ///< decoupled
+};
+
+struct AdagradArgs {
+  TensorView master;      ///< fp32 [n]
+  TensorView sum;         ///< fp32 [n]: squares of all gradients
+  ConstTensorView grad;   ///< [n]
+  TensorView model_copy;  ///< as in AdamArgs
+  double lr = 0.0;
+  double eps = 1e-10;
+  double weight_decay = 0.0;  ///< L2, added to the gradient
+};
+
 /// The kernel table: every computation on device memory. One implementation a back end; enqueues on
 /// `stream` and returns. Floating tensors may be fp32, fp16 or bf16 (all of one call the same
 /// unless said); arithmetic is fp32. Results depend on shape, dtype and processor only, never on
@@ -224,6 +245,8 @@ class Kernels {
   /// skip. scalars: uint8 [sizeof(StepScalars)].
   virtual void adam(const AdamArgs& args, ConstTensorView scalars, Stream& stream) const = 0;
   virtual void sgd(const SgdArgs& args, ConstTensorView scalars, Stream& stream) const = 0;
+  virtual void lion(const LionArgs& args, ConstTensorView scalars, Stream& stream) const = 0;
+  virtual void adagrad(const AdagradArgs& args, ConstTensorView scalars, Stream& stream) const = 0;
 };
 
 }  // namespace zero::accel

@@ -37,7 +37,8 @@ struct OptimizerConfig {
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
-  double eps = 1e-8;
+  double eps = 1e-8;      ///< Adagrad: 1e-10
+  double lr_decay = 0.0;  ///< Adagrad
   double weight_decay = 0.0;
   double momentum = 0.0;
   double dampening = 0.0;
