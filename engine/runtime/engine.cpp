@@ -302,9 +302,13 @@ std::vector<RankMemory> Engine::memory_of_all_ranks() {
 }
 
 void Engine::synchronize() {
-  parts_->compute->synchronize();
-  parts_->comm->synchronize();
-  parts_->reduce->synchronize();
+  parts_->synchronize();
+}
+
+void EngineParts::synchronize() {
+  compute->synchronize();
+  comm->synchronize();
+  reduce->synchronize();
 }
 
 }  // namespace zero

@@ -90,6 +90,8 @@ struct EngineParts {
   int max_skipped_in_a_row = 0;
 
   [[nodiscard]] bool at_boundary() const;
+  /// Waits until all streams are idle; rethrows their errors.
+  void synchronize();
   [[nodiscard]] TensorView limb_view() const;
   [[nodiscard]] TensorView limb_row(int row) const;
   [[nodiscard]] TensorView scalar_view() const;

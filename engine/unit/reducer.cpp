@@ -290,6 +290,7 @@ void Reducer::finish_micro_step() {
 void Reducer::forget_squares() {
   if (std::exchange(squares_summed_, false)) {
     world_.device.zero(squares_, streams_.comm);
+    streams_.compute.wait(streams_.comm.record());  // write-after-write: a sum on that stream
   }
 }
 
@@ -315,6 +316,7 @@ void Reducer::begin_window() {
   micro_steps_ = 0;
   next_bucket_ = 0;
   squares_summed_ = false;
+  boundary_ = false;
   for (ParamProgress& param : params_) {
     param.window = 0;
   }

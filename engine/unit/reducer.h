@@ -24,6 +24,9 @@ class Reducer {
   void sum_squares_into(TensorView row) { squares_ = row; }
   /// Whether the row holds the squares of the whole window; else nothing is in it.
   [[nodiscard]] bool squares_summed() const noexcept { return squares_summed_; }
+  /// Whether the window's gradients are reduced, or on their way: from the backward that ends it
+  /// until begin_window().
+  [[nodiscard]] bool gradients_ready() const noexcept { return boundary_ && micro_steps_ > 0; }
   /// A gradient was changed by hand: what is in the row does not count.
   void forget_squares();
 

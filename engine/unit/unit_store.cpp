@@ -17,6 +17,11 @@ TensorView part(const accel::Buffer& buffer, DType dtype, Range range, std::int6
 
 }  // namespace
 
+Range intersect(Range a, Range b) noexcept {
+  const std::int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max<std::int64_t>(0, std::min(a.begin + a.count, b.begin + b.count) - begin)};
+}
+
 UnitStore::UnitStore(const StatePlan& plan,
                      std::vector<std::shared_ptr<Parameter>> parameters,
                      World& world,
@@ -306,17 +311,22 @@ void UnitStore::end_pass() {
   }
 }
 
-void UnitStore::publish(int flat) {
+void UnitStore::wrote(int flat) {
   FlatState& mine = state(flat);
-  const Flat& layout = flat_plan(flat);
   mine.updated = streams_.compute.record();
   mine.ready = mine.updated;
+  if (mine.slot != nullptr) {
+    drop(flat, mine.slot->free);  // the gathered copy is stale
+  }
+}
+
+void UnitStore::publish(int flat) {
+  const Flat& layout = flat_plan(flat);
+  wrote(flat);
   if (layout.parameters.partitioned) {
-    if (mine.slot != nullptr) {
-      drop(flat, mine.slot->free);  // the gathered copy is stale
-    }
     return;
   }
+  FlatState& mine = state(flat);
   if (!layout.state.partitioned) {
     return;  // every rank has updated the whole
   }

@@ -31,6 +31,8 @@ struct Range {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 };
+/// The common part of two ranges; its count is 0 if there is none.
+[[nodiscard]] Range intersect(Range a, Range b) noexcept;
 
 /// Owns parameters, gradients, master and moments of one rank, and makes units whole for as long as
 /// somebody uses them.
@@ -71,6 +73,9 @@ class UnitStore {
   /// After the update of this rank's part on the compute stream: the whole copies become true
   /// (all-gather) or stale.
   void publish(int flat);
+
+  /// Parameters of a flat were written on the compute stream by hand, the same on all ranks.
+  void wrote(int flat);
 
   /// The part of a flat that this rank updates: its slice, or everything where state is not
   /// partitioned.

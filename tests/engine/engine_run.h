@@ -23,8 +23,7 @@ struct RunSpec {
   std::string top_keys{};  ///< further top-level members
   nn::GptConfig model = tiny_gpt();
   std::string precision{};  ///< "", "fp16" or "bf16"
-  std::string optimizer =
-      R"({"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.01}})";
+  std::string optimizer = R"({"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.01}})";
   PlanOptions plan{};
   std::function<void(nn::Gpt&)> prepare{};  ///< e.g. freezes parameters, before initialize
   std::function<void(Engine&, nn::Gpt&, int)> each_step{};  ///< runs after each step on every rank

@@ -84,6 +84,12 @@ struct RankMemory {
   MemoryUse host;
 };
 
+/// A parameter as Engine::gather() hands it out.
+struct WholeParameter {
+  std::string name;
+  std::vector<float> values;  ///< fp32, row-major
+};
+
 /// A scope in which gradients stay on their rank: see Engine::no_sync().
 class NoSync {
  public:
@@ -161,8 +167,32 @@ class Engine {
   /// Writes all parameters as fp32 (master) safetensors with deterministic bytes. Collective; rank
   /// 0 writes.
   void export_weights(const std::string& path);
-  /// Copies a whole fp32 parameter to every rank. Collective. InputError for an unknown name.
+  // Whole state of one parameter, row-major, as fp32. All are collective and block; a setter takes
+  // the same values on every rank. InputError for an unknown name, a frozen parameter where there
+  // is no such state, or a wrong number of values. Source: DeepSpeed's safe_get_full_… and
+  // safe_set_full_….
+
+  /// The fp32 master (in fp32 training the parameter).
   [[nodiscard]] std::vector<float> full_fp32_parameter(std::string_view name);
+  /// Writes the master and the 16-bit parameter made from it.
+  void set_full_fp32_parameter(std::string_view name, std::span<const float> values);
+  /// The mean over ranks and micro-steps, without the loss scale, before clipping. Between the
+  /// backward that ends an accumulation window and step(); InputError at other times.
+  [[nodiscard]] std::vector<float> full_gradient(std::string_view name);
+  void set_full_gradient(std::string_view name, std::span<const float> values);
+  /// Names of what the optimizer keeps for each parameter: exp_avg, exp_avg_sq, momentum_buffer, …
+  [[nodiscard]] std::vector<std::string> optimizer_states() const;
+  [[nodiscard]] std::vector<float> full_optimizer_state(std::string_view name,
+                                                        std::string_view state);
+  void set_full_optimizer_state(std::string_view name,
+                                std::string_view state,
+                                std::span<const float> values);
+  /// Calls `body` on every rank with the named parameters whole. With `modifier` what that rank
+  /// leaves in `values` becomes the parameters on all; else changes are lost. Source: DeepSpeed's
+  /// zero.GatheredParameters.
+  void gather(std::span<const std::string> names,
+              const std::function<void(std::vector<WholeParameter>&)>& body,
+              std::optional<int> modifier = std::nullopt);
 
   /// Waits until everything enqueued so far is done; rethrows errors.
   void synchronize();

@@ -1,0 +1,143 @@
+#include "engine/runtime/state_access.h"
+
+#include <algorithm>
+
+namespace zero {
+namespace {
+
+/// Elements that travel at a time: bounds the memory that access to whole parameters takes.
+constexpr std::int64_t kChunkElems = 1 << 20;
+
+/// Calls body(part) for consecutive parts of a range.
+template <class Body>
+void in_chunks(Range range, Body body) {
+  for (std::int64_t done = 0; done < range.count; done += kChunkElems) {
+    body(Range{range.begin + done, std::min(kChunkElems, range.count - done)});
+  }
+}
+
+}  // namespace
+
+StateAccess::StateAccess(EngineParts& parts)
+    : parts_(parts),
+      device_(parts.world.device.allocate(kChunkElems * sizeof(float), Category::kStaging)),
+      host_(parts.world.device.allocate(
+          kChunkElems * sizeof(float), Category::kStaging, MemorySpace::kHost)) {
+  parts.synchronize();
+}
+
+bool StateAccess::is_cut(int flat, StateRef state) const {
+  const Flat& layout = parts_.plan.flats.at(static_cast<std::size_t>(flat));
+  if (state.kind == StateRef::Kind::kGradient) {
+    // After an all-reduce every rank has the whole sum; else its slice is true, whatever it keeps.
+    return !parts_.plan.all_reduce;
+  }
+  return layout.trainable ? layout.state.partitioned : layout.parameters.partitioned;
+}
+
+Range StateAccess::held(int flat, StateRef state) const {
+  return is_cut(flat, state)
+             ? parts_.store.own_slice(flat)
+             : Range{0, parts_.plan.flats.at(static_cast<std::size_t>(flat)).padded_elems};
+}
+
+TensorView StateAccess::view(int flat, StateRef state, Range range) const {
+  switch (state.kind) {
+    case StateRef::Kind::kGradient:
+      return parts_.store.gradients(flat, range);
+    case StateRef::Kind::kOptimizer:
+      return parts_.store.moment(flat, state.index, range);
+    case StateRef::Kind::kMaster:
+      break;
+  }
+  return parts_.store.master(flat, range);
+}
+
+TensorView StateAccess::device(std::int64_t count) const {
+  return device_.view(DType::kF32, Shape{kChunkElems}).slice(0, count);
+}
+
+TensorView StateAccess::host(std::int64_t count) const {
+  return host_.view(DType::kF32, Shape{kChunkElems}).slice(0, count);
+}
+
+void StateAccess::read(int flat, StateRef state, Range wanted, bool everywhere, const Take& take) {
+  const Flat& layout = parts_.plan.flats.at(static_cast<std::size_t>(flat));
+  const bool cut = is_cut(flat, state);
+  const std::int64_t part = cut ? layout.slice_elems : layout.padded_elems;
+  for (int owner = 0; owner < (cut ? parts_.plan.ranks : 1); ++owner) {
+    in_chunks(intersect(wanted, {owner * part, part}), [&](Range range) {
+      if (fetch(flat, state, range, cut ? owner : parts_.world.group.rank(), everywhere)) {
+        take(range, std::span<const float>(host(range.count).as<float>()));
+      }
+    });
+  }
+}
+
+bool StateAccess::fetch(int flat, StateRef state, Range range, int owner, bool everywhere) {
+  comm::Group& group = parts_.world.group;
+  accel::Stream& stream = *parts_.comm;
+  const TensorView chunk = device(range.count);
+  if (group.rank() == owner) {
+    parts_.world.device.kernels().cast(view(flat, state, range), chunk, stream);
+  }
+  const bool cut = is_cut(flat, state);
+  if (cut && everywhere) {
+    (void)group.broadcast(chunk, owner, stream, comm::Payload::kControl);
+  } else if (cut && owner != 0 && group.rank() == owner) {
+    (void)group.send(chunk, 0, stream);
+  } else if (cut && owner != 0 && group.rank() == 0) {
+    (void)group.recv(chunk, owner, stream);
+  }
+  const bool wanted_here = everywhere || group.rank() == 0;
+  if (wanted_here) {
+    parts_.world.device.copy(chunk, host(range.count), stream);
+  }
+  stream.synchronize();
+  return wanted_here;
+}
+
+void StateAccess::write(int flat, StateRef state, Range range, std::span<const float> values) {
+  const Flat& layout = parts_.plan.flats.at(static_cast<std::size_t>(flat));
+  store(range, values, held(flat, state), [&](Range part) { return view(flat, state, part); });
+  if (state.kind != StateRef::Kind::kMaster) {
+    return;
+  }
+  if (parts_.plan.separate_master || !layout.parameters.partitioned) {
+    const Range kept = layout.parameters.partitioned ? parts_.store.own_slice(flat)
+                                                     : Range{0, layout.padded_elems};
+    store(range, values, kept, [&](Range part) { return parts_.store.parameters(flat, part); });
+  }
+  parts_.store.wrote(flat);
+}
+
+void StateAccess::store(Range range,
+                        std::span<const float> values,
+                        Range kept,
+                        const std::function<TensorView(Range)>& view_of_range) {
+  accel::Stream& stream = *parts_.compute;
+  in_chunks(intersect(range, kept), [&](Range part) {
+    const auto first = static_cast<std::size_t>(part.begin - range.begin);
+    std::ranges::copy(values.subspan(first, static_cast<std::size_t>(part.count)),
+                      host(part.count).as<float>().begin());
+    parts_.world.device.copy(host(part.count), device(part.count), stream);
+    parts_.world.device.kernels().cast(device(part.count), view_of_range(part), stream);
+    stream.synchronize();  // the buffers are used again
+  });
+}
+
+void StateAccess::broadcast(std::span<float> values, int root) {
+  accel::Stream& stream = *parts_.comm;
+  in_chunks({0, static_cast<std::int64_t>(values.size())}, [&](Range part) {
+    const auto mine =
+        values.subspan(static_cast<std::size_t>(part.begin), static_cast<std::size_t>(part.count));
+    std::ranges::copy(mine, host(part.count).as<float>().begin());
+    parts_.world.device.copy(host(part.count), device(part.count), stream);
+    (void)parts_.world.group.broadcast(device(part.count), root, stream, comm::Payload::kControl);
+    parts_.world.device.copy(device(part.count), host(part.count), stream);
+    stream.synchronize();
+    std::ranges::copy(host(part.count).as<float>(), mine.begin());
+  });
+}
+
+}  // namespace zero

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "engine/runtime/parts.h"
+
+#include <functional>
+#include <span>
+
+namespace zero {
+
+/// A kind of state: the fp32 values of parameters, their gradients, or one state of the optimizer.
+struct StateRef {
+  enum class Kind : std::uint8_t { kMaster, kGradient, kOptimizer };
+  Kind kind = Kind::kMaster;
+  int index = 0;  ///< of UpdateRule::states()
+};
+
+/// Moves state between where it lies and the host as fp32, through one bounded buffer on each side.
+/// Made when nothing is in flight: waits for all streams. Throws nothing of its own.
+class StateAccess {
+ public:
+  explicit StateAccess(EngineParts& parts);
+
+  using Take = std::function<void(Range range, std::span<const float> values)>;
+  /// Calls `take` on rank 0 (or on all, with `everywhere`) for every part of `wanted`, in order of
+  /// the flat. Collective: every rank takes part in moving it.
+  void read(int flat, StateRef state, Range wanted, bool everywhere, const Take& take);
+  /// Writes the values of `range` where this rank holds them: of masters the 16-bit copy too, and
+  /// gathered copies are dropped. Every rank calls it with the same values. Blocks.
+  void write(int flat, StateRef state, Range range, std::span<const float> values);
+  /// Gives all ranks the values of one.
+  void broadcast(std::span<float> values, int root);
+
+ private:
+  /// The part of a flat that this rank keeps of a state, and whether other ranks keep others.
+  [[nodiscard]] Range held(int flat, StateRef state) const;
+  [[nodiscard]] bool is_cut(int flat, StateRef state) const;
+  [[nodiscard]] TensorView view(int flat, StateRef state, Range range) const;
+  [[nodiscard]] TensorView device(std::int64_t count) const;
+  [[nodiscard]] TensorView host(std::int64_t count) const;
+  /// Brings `range` from its owner to this rank's host buffer, if it is wanted here: whether it is.
+  bool fetch(int flat, StateRef state, Range range, int owner, bool everywhere);
+  /// Rounds values of `range` into a view of it, as far as `kept` reaches.
+  void store(Range range,
+             std::span<const float> values,
+             Range kept,
+             const std::function<TensorView(Range)>& view_of_range);
+
+  EngineParts& parts_;
+  accel::Buffer device_;
+  accel::Buffer host_;
+};
+
+}  // namespace zero
