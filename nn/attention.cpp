@@ -11,7 +11,9 @@ CausalSelfAttention::CausalSelfAttention(const std::string& name, const Options&
       c_attn_(name + ".c_attn",
               {.in = options.width, .out = 3 * options.width, .init_std = options.init_std}),
       c_proj_(name + ".c_proj",
-              {.in = options.width, .out = options.width, .init_std = options.output_init_std}) {
+              {.in = options.width, .out = options.width, .init_std = options.output_init_std}),
+      probabilities_(name + ".attn_dropout", options.attention_dropout),
+      output_(name + ".resid_dropout", options.residual_dropout) {
   add_child(c_attn_);
   add_child(c_proj_);
 }
@@ -26,6 +28,15 @@ CausalSelfAttention::Saved CausalSelfAttention::take_saved(const TokenGrid& grid
   return saved;
 }
 
+accel::Attention CausalSelfAttention::shape(const TokenGrid& grid,
+                                            const Execution& execution) const {
+  return {.batch = grid.batch,
+          .tokens = grid.tokens,
+          .heads = heads_,
+          .width = width_,
+          .dropout = probabilities_.in(execution)};
+}
+
 void CausalSelfAttention::forward_onto(ConstTensorView x,
                                        TensorView y,
                                        const TokenGrid& grid,
@@ -33,12 +44,8 @@ void CausalSelfAttention::forward_onto(ConstTensorView x,
                                        Execution& execution) const {
   c_attn_.forward(x, saved.qkv, /*accumulate=*/false, execution);
   execution.device.kernels().attention_forward(
-      {.batch = grid.batch, .tokens = grid.tokens, .heads = heads_, .width = width_},
-      saved.qkv,
-      saved.out,
-      saved.lse,
-      execution.stream);
-  c_proj_.forward(saved.out, y, /*accumulate=*/true, execution);
+      shape(grid, execution), saved.qkv, saved.out, saved.lse, execution.stream);
+  project_onto(c_proj_, saved.out, output_, y, execution);
 }
 
 void CausalSelfAttention::backward(const Recompute& input,
@@ -48,20 +55,14 @@ void CausalSelfAttention::backward(const Recompute& input,
                                    const Saved& saved,
                                    Execution& execution) const {
   const accel::Arena::Scope workspace(execution.arena);
-  c_proj_.backward_parameters(saved.out, dy, execution);
+  const ConstTensorView dproj = output_.backward(dy, execution);
+  c_proj_.backward_parameters(saved.out, dproj, execution);
   // dx serves three times: gradient of the attention's output, then x again, then its own purpose.
-  c_proj_.backward_input(dy, dx, execution);
+  c_proj_.backward_input(dproj, dx, execution);
   const TensorView dqkv = execution.arena.take(dx.dtype, saved.qkv.shape);
   const TensorView delta = execution.arena.take(DType::kF32, saved.lse.shape);
   execution.device.kernels().attention_backward(
-      {.batch = grid.batch, .tokens = grid.tokens, .heads = heads_, .width = width_},
-      saved.qkv,
-      saved.out,
-      saved.lse,
-      dx,
-      delta,
-      dqkv,
-      execution.stream);
+      shape(grid, execution), saved.qkv, saved.out, saved.lse, dx, delta, dqkv, execution.stream);
   input(dx);
   c_attn_.backward_parameters(dx, dqkv, execution);
   c_attn_.backward_input(dqkv, dx, execution);

@@ -10,13 +10,16 @@ Block::Block(const std::string& name, const Options& options)
                  {.width = options.width,
                   .heads = options.heads,
                   .init_std = options.init_std,
-                  .output_init_std = options.output_init_std}),
+                  .output_init_std = options.output_init_std,
+                  .attention_dropout = options.attention_dropout,
+                  .residual_dropout = options.residual_dropout}),
       ln_2_(name + ".ln_2", options.width, options.layer_norm_eps),
       mlp_(name + ".mlp",
            {.width = options.width,
             .inner = options.inner,
             .init_std = options.init_std,
-            .output_init_std = options.output_init_std}) {
+            .output_init_std = options.output_init_std,
+            .residual_dropout = options.residual_dropout}) {
   set_block();
   add_child(ln_1_);
   add_child(attention_);

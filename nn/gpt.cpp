@@ -30,6 +30,7 @@ Gpt::Gpt(const GptConfig& config, const Options& options)
                   .width = config.hidden,
                   .positions = config.positions,
                   .init_std = kInitStd}),
+      embedded_("embedding.drop", config.embedding_dropout),
       ln_f_("ln_f", config.hidden, config.layer_norm_eps),
       head_("lm_head", embedding_.table(), options.logit_chunk_elems) {
   add_child(embedding_);
@@ -42,7 +43,9 @@ Gpt::Gpt(const GptConfig& config, const Options& options)
             .inner = config.inner,
             .layer_norm_eps = config.layer_norm_eps,
             .init_std = kInitStd,
-            .output_init_std = kInitStd / std::sqrt(2.0 * static_cast<double>(config.layers))}));
+            .output_init_std = kInitStd / std::sqrt(2.0 * static_cast<double>(config.layers)),
+            .attention_dropout = config.attention_dropout,
+            .residual_dropout = config.residual_dropout}));
     add_child(*blocks_.back());
   }
   add_child(ln_f_);
@@ -100,6 +103,7 @@ TensorView Gpt::run_blocks(Pending& pending, Execution& execution) {
                              Shape{grid.batch, grid.tokens, config_.hidden});
     embedding_.forward(pending.tokens, x, execution);
   });
+  embedded_.apply(x, execution);
   if (execution.phase == Phase::kEval) {
     return run_and_forget({.first = 0, .last = blocks_.size(), .input = x}, grid, execution);
   }
@@ -133,7 +137,9 @@ void Gpt::forward(const Batch& batch, TensorView loss, Execution& execution) {
   accel::Arena& arena = execution.arena;
   check_tokens(batch.inputs, "inputs");
   ZERO_CHECK(batch.targets.shape == batch.inputs.shape, "targets of another shape than inputs");
-  Pending pending{.mark = arena.mark(), .grid = {batch.inputs.shape[0], batch.inputs.shape[1]}};
+  Pending pending{.mark = arena.mark(),
+                  .grid = {batch.inputs.shape[0], batch.inputs.shape[1]},
+                  .random = execution.random};
   const std::int64_t rows = pending.grid.rows();
   pending.tokens = upload(batch.inputs, execution);
   pending.head.targets = upload(batch.targets, execution).reshape(Shape{rows});
@@ -162,8 +168,8 @@ void Gpt::back_through(Segment& segment,
                        const TokenGrid& grid,
                        Execution& execution) {
   const accel::Arena::Scope recomputed(execution.arena);
-  Execution again{
-      execution.device, execution.stream, execution.arena, execution.events, Phase::kRecompute};
+  Execution again = execution;
+  again.phase = Phase::kRecompute;
   TensorView x = segment.input;
   if (segment.saved.empty()) {
     for (std::size_t layer = segment.first; layer + 1 < segment.last; ++layer) {
@@ -183,12 +189,14 @@ void Gpt::back_through(Segment& segment,
   }
 }
 
-void Gpt::backward(float seed, Execution& execution) {
+void Gpt::backward(float seed, Execution& caller) {
   if (pending_.empty()) {
     throw InputError("backward without a forward in training mode", "Gpt::backward");
   }
   Pending pending = std::move(pending_.back());
   pending_.pop_back();
+  Execution execution = caller;
+  execution.random = pending.random;  // drops what the forward dropped
   accel::Arena& arena = execution.arena;
   // Once the head has gone back, nobody reads `hidden` any more: its memory becomes the residual
   // gradient.
@@ -208,6 +216,7 @@ void Gpt::backward(float seed, Execution& execution) {
   for (auto segment = pending.segments.rbegin(); segment != pending.segments.rend(); ++segment) {
     back_through(*segment, gradient, pending.grid, execution);
   }
+  embedded_.apply(gradient, execution);
   during_backward(
       embedding_, execution, [&] { embedding_.backward(pending.tokens, gradient, execution); });
   arena.release(pending.mark);

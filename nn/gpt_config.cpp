@@ -76,16 +76,19 @@ class Reader {
 void refuse_unimplemented(const Reader& reader) {
   reader.require_text("model_type", {"gpt2"});
   reader.require_text("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
-  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
-    if (reader.number(key, 0.0) != 0.0) {
-      reader.refuse(key, "dropout is not implemented: set it to 0");
-    }
-  }
   reader.require_flag("tie_word_embeddings", true, true);
   reader.require_flag("scale_attn_weights", true, true);
   reader.require_flag("scale_attn_by_inverse_layer_idx", false, false);
   reader.require_flag("reorder_and_upcast_attn", false, false);
   reader.require_flag("add_cross_attention", false, false);
+}
+
+float dropout_rate(const Reader& reader, const char* key) {
+  const double rate = reader.number(key, 0.0);
+  if (!(rate >= 0.0 && rate < 1.0)) {
+    reader.refuse(key, "give a share from 0 to below 1");
+  }
+  return static_cast<float>(rate);
 }
 
 constexpr GptConfig sized(std::int64_t layers,
@@ -130,6 +133,9 @@ GptConfig parse_gpt_config(std::string_view json, const std::string& where) {
     reader.refuse("layer_norm_epsilon", "give a number between 0 and 1");
   }
   config.layer_norm_eps = static_cast<float>(eps);
+  config.embedding_dropout = dropout_rate(reader, "embd_pdrop");
+  config.attention_dropout = dropout_rate(reader, "attn_pdrop");
+  config.residual_dropout = dropout_rate(reader, "resid_pdrop");
   if (config.hidden % config.heads != 0) {
     throw ConfigError(
         fmt::format(

@@ -10,7 +10,8 @@ Mlp::Mlp(const std::string& name, const Options& options)
       c_fc_(name + ".c_fc",
             {.in = options.width, .out = options.inner, .init_std = options.init_std}),
       c_proj_(name + ".c_proj",
-              {.in = options.inner, .out = options.width, .init_std = options.output_init_std}) {
+              {.in = options.inner, .out = options.width, .init_std = options.output_init_std}),
+      output_(name + ".dropout", options.residual_dropout) {
   add_child(c_fc_);
   add_child(c_proj_);
 }
@@ -31,7 +32,7 @@ void Mlp::forward_onto(ConstTensorView x,
   const accel::Arena::Scope workspace(execution.arena);
   const TensorView active = execution.arena.take(y.dtype, saved.hidden.shape);
   execution.device.kernels().gelu_forward(saved.hidden, active, execution.stream);
-  c_proj_.forward(active, y, /*accumulate=*/true, execution);
+  project_onto(c_proj_, active, output_, y, execution);
 }
 
 void Mlp::backward(const Recompute& input,
@@ -45,8 +46,9 @@ void Mlp::backward(const Recompute& input,
   // passes through.
   const TensorView dhidden = execution.arena.take(dx.dtype, saved.hidden.shape);
   kernels.gelu_forward(saved.hidden, dhidden, execution.stream);
-  c_proj_.backward_parameters(dhidden, dy, execution);
-  c_proj_.backward_input(dy, dhidden, execution);
+  const ConstTensorView dproj = output_.backward(dy, execution);
+  c_proj_.backward_parameters(dhidden, dproj, execution);
+  c_proj_.backward_input(dproj, dhidden, execution);
   kernels.gelu_backward(saved.hidden, dhidden, dhidden, execution.stream);
   input(dx);
   c_fc_.backward_parameters(dx, dhidden, execution);

@@ -104,6 +104,13 @@ Execution EngineParts::execution(accel::Arena& arena, Phase phase) {
   return {world.device, *compute, arena, coordinator, phase};
 }
 
+/// Sample numbers run over micro-steps, then ranks, then rows: a batch of the same samples gives
+/// the same numbers for any split.
+PassRandom EngineParts::next_random() {
+  const std::int64_t micro_batches = training_forwards++ * world.group.size() + world.group.rank();
+  return {seed, micro_batches * config.train_micro_batch_size_per_gpu};
+}
+
 Loss Engine::forward(const Batch& batch) {
   if (!training_) {
     return evaluate(batch);
@@ -127,6 +134,7 @@ Loss Engine::forward(const Batch& batch) {
   loss.state_ = parts.take_loss();
   parts.coordinator.begin_pass(Pass::kForward);
   Execution execution = parts.execution(memory.arena, Phase::kTrain);
+  execution.random = parts.next_random();
   parts.model.forward(batch, loss.state_->device_value.view(DType::kF32, Shape{1}), execution);
   parts.coordinator.end_pass();
   parts.deliver_loss(*loss.state_);

@@ -58,6 +58,7 @@ EngineParts::EngineParts(const InitializeOptions& options, config::Config config
       rule(optim::make_update_rule(config.optimizer)),
       scaler(config.fp16),
       schedule(make_lr_schedule(config.scheduler)),
+      seed(options.seed),
       max_skipped_in_a_row(options.max_skipped_in_a_row) {
   limbs =
       world.device.allocate(2 * (accel::kNormLimbs + 1) * sizeof(std::int64_t), Category::kOther);
@@ -66,7 +67,7 @@ EngineParts::EngineParts(const InitializeOptions& options, config::Config config
   reducer.sum_squares_into(limb_row(0));
 }
 
-void EngineParts::bind_module_buffers(std::uint64_t seed) {
+void EngineParts::bind_module_buffers() {
   for (const auto& buffer : buffers_of(model)) {
     std::vector<float> values(static_cast<std::size_t>(buffer->shape.elems()));
     buffer->init.fill(buffer->name, seed, 0, values);
@@ -111,7 +112,7 @@ std::unique_ptr<Engine> initialize(const InitializeOptions& options) {
                                 parts->config.train_micro_batch_size_per_gpu))] = activations;
   (void)parts->activation_memory(0, activations);
   parts->store.initialize_values(values_of(options));
-  parts->bind_module_buffers(options.seed);
+  parts->bind_module_buffers();
   return std::unique_ptr<Engine>(new Engine(std::move(parts)));
 }
 

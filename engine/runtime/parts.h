@@ -80,6 +80,8 @@ struct EngineParts {
 
   std::optional<bool> forced_boundary;
   bool local_only = false;  ///< inside no_sync()
+  std::uint64_t seed = 0;
+  std::int64_t training_forwards = 0;  ///< numbers the samples: same on all ranks
   std::int64_t micro_steps = 0;
   std::int64_t window_micro_steps = 0;  ///< backwards since the last boundary
   bool backward_done = false;           ///< since the last step()
@@ -104,8 +106,10 @@ struct EngineParts {
                                          const std::function<void(Execution&)>& pass);
   [[nodiscard]] Execution execution(accel::Arena& arena, Phase phase);
   void deliver_loss(LossState& loss);
+  /// What the next training forward's random numbers depend on.
+  [[nodiscard]] PassRandom next_random();
   /// Allocates and binds the model's buffers, with rank 0's initial values. Blocks; collective.
-  void bind_module_buffers(std::uint64_t seed);
+  void bind_module_buffers();
 
   // step.cpp
   void reduce_scalars();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 // Plain scalar loops in fp64: the simple ancestor of every kernel, by the formula in the kernel's
@@ -61,12 +62,15 @@ using Values = std::vector<double>;
   return y;
 }
 
-/// qkv [B, T, 3C] → out [B, T, C]: the full T × T softmax, masked.
-[[nodiscard]] inline Values attention(const Values& qkv,
-                                      std::size_t batch,
-                                      std::size_t tokens,
-                                      std::size_t heads,
-                                      std::size_t width) {
+/// qkv [B, T, 3C] → out [B, T, C]: the full T × T softmax, masked; each probability times
+/// factor(b · H + h, i, j).
+[[nodiscard]] inline Values attention(
+    const Values& qkv,
+    std::size_t batch,
+    std::size_t tokens,
+    std::size_t heads,
+    std::size_t width,
+    const std::function<double(std::size_t, std::size_t, std::size_t)>& factor = {}) {
   const std::size_t size = width / heads;
   Values out(batch * tokens * width);
   const auto at =
@@ -87,8 +91,9 @@ using Values = std::vector<double>;
           sum += p[j];
         }
         for (std::size_t j = 0; j <= i; ++j) {
+          const double share = p[j] / sum * (factor ? factor(b * heads + h, i, j) : 1.0);
           for (std::size_t d = 0; d < size; ++d) {
-            out[(b * tokens + i) * width + h * size + d] += p[j] / sum * at(b, j, 2, h, d);
+            out[(b * tokens + i) * width + h * size + d] += share * at(b, j, 2, h, d);
           }
         }
       }

@@ -262,3 +262,63 @@ TEST_CASE("kernels: cross entropy, mean and argmax equal their scalar loops", "[
       bench.raw(DType::kF32, Shape{1, 5}), wrong, bench.raw(DType::kF32, Shape{1}), *bench.stream);
   CHECK_THROWS_WITH(bench.stream->synchronize(), Catch::Contains("target 5 in row 0"));
 }
+
+TEST_CASE("kernels: dropout drops its share and keeps the mean, by sample and place alone",
+          "[accel][dropout]") {
+  constexpr std::int64_t kRows = 6;
+  constexpr std::int64_t kElems = 40'000;
+  const std::vector<float> ones(kRows * kElems, 1.0F);
+  const auto drop = [&](const accel::Dropout& dropout, std::int64_t rows, int threads) {
+    BenchDevice bench(threads);
+    const TensorView x =
+        bench.tensor(DType::kF32, Shape{kRows, kElems}, ones).slice(0, rows * kElems);
+    bench.kernels().dropout(x, dropout, rows, x, *bench.stream);
+    return bench.read(x);
+  };
+  for (const float rate : {0.1F, 0.5F, 0.9F}) {
+    const std::vector<float> all = drop({rate, 7, 100}, kRows, 1);
+    std::int64_t dropped = 0;
+    for (const float value : all) {
+      dropped += value == 0.0F ? 1 : 0;
+      REQUIRE((value == 0.0F || value == 1.0F / (1.0F - rate)));
+    }
+    const double deviation = std::sqrt(rate * (1.0 - rate) / static_cast<double>(all.size()));
+    CHECK(std::abs(static_cast<double>(dropped) / static_cast<double>(all.size()) - rate) <
+          5.0 * deviation);
+    // Rows 2 to 5 are samples 102 to 105, in a batch of their own and on other threads too.
+    const std::vector<float> later = drop({rate, 7, 102}, 4, 3);
+    CHECK(std::equal(later.begin(), later.end(), all.begin() + 2 * kElems));
+    // Another place, another sample: another mask, which agrees no more often than by chance.
+    for (const accel::Dropout& other :
+         {accel::Dropout{rate, 8, 100}, accel::Dropout{rate, 7, 106}}) {
+      const std::vector<float> mask = drop(other, kRows, 1);
+      std::int64_t both = 0;
+      for (std::size_t i = 0; i < mask.size(); ++i) {
+        both += mask[i] == 0.0F && all[i] == 0.0F ? 1 : 0;
+      }
+      CHECK(static_cast<double>(both) / static_cast<double>(mask.size()) ==
+            Approx(rate * rate).margin(0.01));
+    }
+  }
+}
+
+TEST_CASE("kernels: attention with dropout drops probabilities after the softmax",
+          "[accel][dropout]") {
+  BenchDevice bench;
+  constexpr std::int64_t kB = 2, kT = 45, kH = 3, kC = 24;
+  const Input qkv(bench, DType::kF32, Shape{kB, kT, 3 * kC}, 1);
+  const TensorView out = bench.raw(DType::kF32, Shape{kB, kT, kC});
+  const TensorView lse = bench.raw(DType::kF32, Shape{kB, kH, kT});
+  const accel::Dropout dropout{0.4F, 99, 5};
+  bench.kernels().attention_forward({kB, kT, kH, kC, dropout}, qkv.view, out, lse, *bench.stream);
+  // The mask itself, from the public kernel: each head is a row.
+  const std::vector<float> ones(kB * kH * kT * kT, 1.0F);
+  const TensorView mask = bench.tensor(DType::kF32, Shape{kB * kH, kT * kT}, ones);
+  bench.kernels().dropout(mask, {0.4F, 99, 5 * kH}, kB * kH, mask, *bench.stream);
+  const std::vector<float> factors = bench.read(mask);
+  const oracle::Values expected = oracle::attention(
+      qkv.exact, kB, kT, kH, kC, [&](std::size_t head, std::size_t i, std::size_t j) {
+        return factors[head * kT * kT + i * kT + j];
+      });
+  CHECK(worst(bench.read(out), expected) < 1e-5);
+}

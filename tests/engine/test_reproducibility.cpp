@@ -111,6 +111,66 @@ TEST_CASE("optimizers: every rule gives the same bits in every stage, with a sch
   }
 }
 
+nn::GptConfig dropping_gpt() {
+  nn::GptConfig config = RunSpec::tiny_gpt();
+  config.embedding_dropout = 0.1F;
+  config.attention_dropout = 0.1F;
+  config.residual_dropout = 0.1F;
+  return config;
+}
+
+TEST_CASE("dropout: the same bits in every stage, bucket and recomputation", "[engine][dropout]") {
+  for (const int ranks : {2, 3}) {
+    for (const char* precision : {"", "bf16", "fp16"}) {
+      for (const std::int64_t accumulation : {1, 2}) {
+        RunSpec spec;
+        spec.model = dropping_gpt();
+        spec.ranks = ranks;
+        spec.precision = precision;
+        spec.accumulation = accumulation;
+        spec.micro_batch = 1;
+        std::vector<RunResult> results;
+        for (const int stage : {0, 1, 2, 3}) {
+          spec.stage = stage;
+          spec.zero_keys = stage % 2 == 1 ? R"("reduce_bucket_size": 5000)" : "";
+          spec.top_keys =
+              stage == 3 ? R"("activation_checkpointing": {"partition_activations": true})" : "";
+          results.push_back(run(spec));
+        }
+        INFO(ranks << " ranks " << precision << ", accumulation " << accumulation);
+        CHECK(same_bits(results[0], results[1]));
+        CHECK(same_bits(results[2], results[3]));
+        CHECK((accumulation > 1 || same_bits(results[0], results[2])));
+      }
+    }
+  }
+}
+
+TEST_CASE("dropout: a global batch drops the same elements however it is split",
+          "[engine][dropout]") {
+  std::vector<RunResult> results;
+  for (const auto& [ranks, micro, accumulation] :
+       {std::tuple{1, 4, 1}, {2, 2, 1}, {4, 1, 1}, {1, 1, 4}, {2, 1, 2}}) {
+    RunSpec spec;
+    spec.model = dropping_gpt();
+    spec.ranks = ranks;
+    spec.micro_batch = micro;
+    spec.accumulation = accumulation;
+    spec.steps = 3;
+    results.push_back(run(spec));
+    for (std::size_t step = 0; step < 3; ++step) {
+      INFO(ranks << " ranks, micro-batch " << micro << ", step " << step);
+      CHECK(results.back().steps[step].loss ==
+            Approx(results.front().steps[step].loss).epsilon(2e-5));
+    }
+  }
+  RunSpec plain;
+  plain.steps = 1;
+  plain.ranks = 1;
+  plain.micro_batch = 4;
+  CHECK(std::abs(run(plain).steps[0].loss - results.front().steps[0].loss) > 1e-4);
+}
+
 TEST_CASE("recomputation: the same bits in every stage, in the memory that the plan says",
           "[engine][recompute]") {
   for (const std::string& precision : {std::string(), std::string("bf16")}) {

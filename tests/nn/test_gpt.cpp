@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <map>
 
 namespace zero::nn {
 namespace {
@@ -43,6 +45,32 @@ std::vector<float> direction_of(const std::string& name, const std::vector<float
   return random;
 }
 
+/// Compares the gradient of every parameter, as it is now, with differences of `loss`.
+void check_gradients(WholeModel& model, const std::function<float()>& loss) {
+  std::map<std::string, std::vector<float>> gradients;
+  for (const ParamInfo& info : model.params) {
+    gradients[info.name] = model.grad(info.name);
+  }
+  for (const auto& [name, gradient] : gradients) {
+    const std::vector<float> original = model.value(name);
+    const std::vector<float> direction = direction_of(name, gradient);
+    const auto loss_at = [&, &name = name](float step) {
+      std::vector<float> moved = original;
+      for (std::size_t i = 0; i < moved.size(); ++i) {
+        moved[i] += step * direction[i];
+      }
+      model.set_value(name, moved);
+      const auto moved_loss = static_cast<double>(loss());
+      model.set_value(name, original);
+      return moved_loss;
+    };
+    constexpr float kStep = 2e-2F;
+    const double slope = (loss_at(kStep) - loss_at(-kStep)) / (2.0 * static_cast<double>(kStep));
+    INFO(name);
+    CHECK(support::dot(gradient, direction) == Approx(slope).epsilon(5e-3).margin(2e-4));
+  }
+}
+
 TEST_CASE("gpt: each parameter's gradient agrees with differences along a direction", "[nn][gpt]") {
   // 220 elements hold all 21 rows of 11 logits only with the first setting.
   Gpt gpt(kTiny, {.logit_chunk_elems = GENERATE(std::int64_t{1} << 20, std::int64_t{55})});
@@ -52,24 +80,30 @@ TEST_CASE("gpt: each parameter's gradient agrees with differences along a direct
   const float loss = model.train_forward(gpt, batch);
   CHECK(loss == model.evaluate(gpt, batch));
   model.backward(gpt);
-  for (const ParamInfo& info : model.params) {
-    const std::vector<float> original = model.value(info.name);
-    const std::vector<float> gradient = model.grad(info.name);
-    const std::vector<float> direction = direction_of(info.name, gradient);
-    const auto loss_at = [&](float step) {
-      std::vector<float> moved = original;
-      for (std::size_t i = 0; i < moved.size(); ++i) {
-        moved[i] += step * direction[i];
-      }
-      model.set_value(info.name, moved);
-      const auto moved_loss = static_cast<double>(model.evaluate(gpt, batch));
-      model.set_value(info.name, original);
-      return moved_loss;
+  check_gradients(model, [&] { return model.evaluate(gpt, batch); });
+}
+
+TEST_CASE("gpt: gradients go through dropout of every kind, kept or computed again",
+          "[nn][gpt][dropout]") {
+  for (const bool recompute : {false, true}) {
+    GptConfig config = kTiny;
+    config.embedding_dropout = 0.2F;
+    config.attention_dropout = 0.3F;
+    config.residual_dropout = 0.1F;
+    Gpt gpt(config);
+    (void)gpt.recompute_activations(recompute ? std::optional<std::int64_t>(1) : std::nullopt);
+    WholeModel model(gpt);
+    model.randomize(3, 0.3);
+    const Batch batch = some_batch(2);
+    const auto loss = [&] {
+      const float value = model.train_forward(gpt, batch);
+      model.events.begin_step();
+      model.backward(gpt);
+      return value;
     };
-    constexpr float kStep = 2e-2F;
-    const double slope = (loss_at(kStep) - loss_at(-kStep)) / (2.0 * static_cast<double>(kStep));
-    INFO(info.name);
-    CHECK(support::dot(gradient, direction) == Approx(slope).epsilon(5e-3).margin(2e-4));
+    CHECK(loss() != model.evaluate(gpt, batch));
+    CHECK(loss() == loss());
+    check_gradients(model, loss);
   }
 }
 

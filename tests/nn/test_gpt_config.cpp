@@ -40,8 +40,8 @@ TEST_CASE("gpt config: what is not implemented is refused by key and value", "[n
   const std::vector<std::pair<const char*, const char*>> cases = {
       {R"({"activation_function": "relu"})", "\"activation_function\" is \"relu\""},
       {R"({"activation_function": 3})", "\"activation_function\" is 3"},
-      {R"({"resid_pdrop": 0.1})", "\"resid_pdrop\" is 0.1"},
-      {R"({"embd_pdrop": 0.5})", "\"embd_pdrop\" is 0.5"},
+      {R"({"resid_pdrop": 1.0})", "\"resid_pdrop\" is 1.0"},
+      {R"({"embd_pdrop": -0.5})", "\"embd_pdrop\" is -0.5"},
       {R"({"attn_pdrop": "0"})", "\"attn_pdrop\" is \"0\""},
       {R"({"tie_word_embeddings": false})", "\"tie_word_embeddings\" is false"},
       {R"({"scale_attn_weights": false})", "\"scale_attn_weights\" is false"},

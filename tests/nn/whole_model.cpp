@@ -28,6 +28,11 @@ std::vector<std::shared_ptr<Parameter>> WholeEvents::touched(Module& module) {
   return module.is_block() ? parameters_of(module) : module.parameters();
 }
 
+bool WholeEvents::is_recomputed(const Module& module, Phase phase) const {
+  // A block may run forward again inside its own backward, which has bound everything.
+  return phase == Phase::kRecompute && backward_.contains(&module);
+}
+
 void WholeEvents::bind(Module& module, bool with_grad) {
   open_.push_back(&module);
   for (const auto& parameter : touched(module)) {
@@ -48,16 +53,22 @@ void WholeEvents::unbind(Module& module) {
   }
 }
 
-void WholeEvents::before_forward(Module& module, Phase /*phase*/, accel::Stream& /*stream*/) {
-  bind(module, /*with_grad=*/false);
+void WholeEvents::before_forward(Module& module, Phase phase, accel::Stream& /*stream*/) {
+  if (!is_recomputed(module, phase)) {
+    bind(module, /*with_grad=*/false);
+  }
 }
-void WholeEvents::after_forward(Module& module, Phase /*phase*/, accel::Stream& /*stream*/) {
-  unbind(module);
+void WholeEvents::after_forward(Module& module, Phase phase, accel::Stream& /*stream*/) {
+  if (!is_recomputed(module, phase)) {
+    unbind(module);
+  }
 }
 void WholeEvents::before_backward(Module& module, accel::Stream& /*stream*/) {
   bind(module, /*with_grad=*/true);
+  backward_.insert(&module);
 }
 void WholeEvents::after_backward(Module& module, accel::Stream& /*stream*/) {
+  backward_.erase(&module);
   unbind(module);
 }
 

@@ -52,6 +52,7 @@ class WholeEvents final : public ModuleEvents {
   };
   State& state(const std::string& name) { return states_.at(name); }
   static std::vector<std::shared_ptr<Parameter>> touched(Module& module);
+  [[nodiscard]] bool is_recomputed(const Module& module, Phase phase) const;
   void bind(Module& module, bool with_grad);
   void unbind(Module& module);
 
@@ -60,6 +61,7 @@ class WholeEvents final : public ModuleEvents {
   std::set<std::string> written_;
   std::set<std::string> frozen_;
   std::vector<Module*> open_;
+  std::set<const Module*> backward_;  // those in their backward
 };
 
 /// A device with one stream, one arena, and a module's parameters on it.

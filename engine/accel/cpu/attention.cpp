@@ -1,3 +1,4 @@
+#include "engine/accel/cpu/dropout.h"
 #include "engine/accel/cpu/kernel_table.h"
 #include "engine/accel/cpu/scratch.h"
 #include "engine/accel/cpu/tile.h"
@@ -5,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 // Attention of one head at a time, in blocks of kRows queries against all keys they may see (Dao et
 // al. 2022 with one block of keys: kRows × T scores stay in the cache). Every product is made of
@@ -136,6 +138,22 @@ ZERO_VECTOR_CLONES void recompute_rows(float* scores,
   }
 }
 
+/// Scores of queries [begin, begin + kRows) with the dropped ones set to 0.
+ZERO_VECTOR_CLONES void drop_scores(float* scores,
+                                    std::int64_t begin,
+                                    const HeadSizes& n,
+                                    const DropoutMask& mask) {
+  const DropoutMask m = mask;
+  for (std::int64_t r = 0; r < kRows && begin + r < n.tokens; ++r) {
+    float* const s = scores + r * n.score_ld;
+    const auto first = static_cast<std::uint32_t>((begin + r) * n.tokens);
+    const auto seen = static_cast<std::uint32_t>(begin + r + 1);
+    for (std::uint32_t i = 0; i < seen; ++i) {
+      s[i] *= m.factor(first + i);
+    }
+  }
+}
+
 /// dS = P · (dP − delta) · scale, over dP.
 ZERO_VECTOR_CLONES void score_gradients(
     const float* p, const float* delta, std::int64_t begin, const HeadSizes& n, float* dp) {
@@ -248,6 +266,7 @@ void forward_head(const Projections<const T>& in,
                   const HeadSizes& n,
                   const Rows<T>& out,
                   float* lse,
+                  const std::optional<DropoutMask>& mask,
                   Pieces pieces) {
   float* const keys_t = pieces.take(n.padded_tokens * n.size);
   float* const values = pieces.take(n.padded_tokens * n.padded_size);
@@ -261,6 +280,9 @@ void forward_head(const Projections<const T>& in,
     load_rows(in.q, n, i, kRows, q);
     multiply_panels(q, keys_t, n, i + kRows, scores);
     soften_rows(scores, i, n, inverse, lse);
+    if (mask) {
+      drop_scores(scores, i, n, *mask);
+    }
     multiply_rows(scores, values, n, i + kRows, o);
     store_rows(o, inverse, n, i, kRows, out);
   }
@@ -279,6 +301,7 @@ void backward_head(const Projections<const T>& in,
                    const Backward<T>& args,
                    const HeadSizes& n,
                    const Projections<T>& grad,
+                   const std::optional<DropoutMask>& mask,
                    Pieces pieces) {
   float* const keys_t = pieces.take(n.padded_tokens * n.size);
   float* const values_t = pieces.take(n.padded_tokens * n.size);
@@ -302,7 +325,13 @@ void backward_head(const Projections<const T>& in,
     multiply_panels(q, keys_t, n, i + kRows, p);
     recompute_rows(p, i, n, args.lse);
     multiply_panels(dout, values_t, n, i + kRows, ds);
+    if (mask) {
+      drop_scores(ds, i, n, *mask);
+    }
     score_gradients(p, args.delta, i, n, ds);
+    if (mask) {
+      drop_scores(p, i, n, *mask);
+    }
     add_transposed(p, dout, n, i + kRows, dv);
     multiply_rows(ds, keys, n, i + kRows, dq);
     store_rows(dq, nullptr, n, i, kRows, grad.q);
@@ -327,6 +356,15 @@ Rows<T> head_rows(T* x, const Attention& shape, std::int64_t index) {
   return {x + index / shape.heads * shape.tokens * shape.width +
               index % shape.heads * (shape.width / shape.heads),
           shape.width};
+}
+
+/// What head number `index` of B · H drops; element (query, key) is query · T + key.
+std::optional<DropoutMask> mask_of(const Attention& shape, std::int64_t index) {
+  if (shape.dropout.rate == 0.0F) {
+    return std::nullopt;
+  }
+  const std::int64_t head = shape.dropout.first_sample * shape.heads + index;
+  return DropoutMask(shape.dropout, static_cast<std::uint64_t>(head));
 }
 
 /// body(head, pieces of its thread's scratch) for each of B · H heads.
@@ -368,6 +406,7 @@ void CpuKernels::attention_forward(const Attention& shape,
                         n,
                         head_rows(elements<T>(out), shape, index),
                         elements<float>(lse) + index * shape.tokens,
+                        mask_of(shape, index),
                         pieces);
       });
     });
@@ -397,6 +436,7 @@ void CpuKernels::attention_backward(const Attention& shape,
                          args,
                          n,
                          projections(elements<T>(dqkv), shape, index),
+                         mask_of(shape, index),
                          pieces);
       });
     });

@@ -1,4 +1,5 @@
 #include "engine/accel/cpu/cpu_kernels.h"
+#include "engine/accel/cpu/dropout.h"
 #include "engine/accel/cpu/kernel_table.h"
 
 #include <algorithm>
@@ -107,6 +108,14 @@ void map(Stream& stream, int threads, Loop loop, ConstTensorView first, Views...
   });
 }
 
+template <class T>
+ZERO_VECTOR_CLONES void drop_row(const T* x, const DropoutMask& mask, std::size_t n, T* out) {
+  const DropoutMask m = mask;
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = from_float<T>(to_float(x[i]) * m.factor(static_cast<std::uint32_t>(i)));
+  }
+}
+
 }  // namespace
 
 void CpuKernels::add(ConstTensorView a, ConstTensorView b, TensorView out, Stream& stream) const {
@@ -176,6 +185,28 @@ void CpuKernels::gelu_backward(ConstTensorView x,
 
 std::unique_ptr<Kernels> make_cpu_kernels(Device& device) {
   return std::make_unique<CpuKernels>(device);
+}
+
+void CpuKernels::dropout(ConstTensorView x,
+                         const Dropout& dropout,
+                         std::int64_t samples,
+                         TensorView out,
+                         Stream& stream) const {
+  ZERO_CHECK(
+      x.elems() == out.elems() && x.dtype == out.dtype && samples > 0 && x.elems() % samples == 0,
+      "dropout: views do not fit");
+  const std::int64_t row_elems = x.elems() / samples;
+  with_floating(x.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    stream.host_task([=, t = threads()] {
+      parallel_for(t, samples, [&](std::int64_t row) {
+        drop_row(elements<T>(x) + row * row_elems,
+                 DropoutMask(dropout, static_cast<std::uint64_t>(dropout.first_sample + row)),
+                 static_cast<std::size_t>(row_elems),
+                 elements<T>(out) + row * row_elems);
+      });
+    });
+  });
 }
 
 }  // namespace zero::accel

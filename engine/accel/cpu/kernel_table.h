@@ -20,6 +20,11 @@ class CpuKernels final : public Kernels {
                   Stream& stream) const override;
   void add(ConstTensorView a, ConstTensorView b, TensorView out, Stream& stream) const override;
   void scale(ConstTensorView x, float factor, TensorView out, Stream& stream) const override;
+  void dropout(ConstTensorView x,
+               const Dropout& dropout,
+               std::int64_t samples,
+               TensorView out,
+               Stream& stream) const override;
   void cast(ConstTensorView src, TensorView dst, Stream& stream) const override;
   void accumulate(ConstTensorView src,
                   TensorView dst,

@@ -22,11 +22,20 @@ struct Gemm {
 };
 
 /// Causal self-attention of H heads over packed projections.
+/// Which elements are dropped (set to 0; the others are divided by 1 − rate): a pure function of
+/// stream, global sample and element. Source: Srivastava et al. 2014, in its inverted form.
+struct Dropout {
+  float rate = 0.0F;              ///< below 1; 0: none
+  std::uint64_t stream = 0;       ///< of the seed and the place in the model
+  std::int64_t first_sample = 0;  ///< global number of row 0
+};
+
 struct Attention {
   std::int64_t batch = 0;   ///< B
   std::int64_t tokens = 0;  ///< T
   std::int64_t heads = 0;   ///< H
   std::int64_t width = 0;   ///< C = H · head size; scores are scaled by 1/sqrt(C/H)
+  Dropout dropout{};        ///< of the probabilities; the same in forward and backward
 };
 
 /// How gradients of one backward end up: mean over rows times seed.
@@ -126,6 +135,13 @@ class Kernels {
   virtual void add(ConstTensorView a, ConstTensorView b, TensorView out, Stream& stream) const = 0;
   /// out = factor · x
   virtual void scale(ConstTensorView x, float factor, TensorView out, Stream& stream) const = 0;
+  /// out = x with elements dropped; x is `samples` rows of equal length. out may be x. Backward is
+  /// the same call on the gradient.
+  virtual void dropout(ConstTensorView x,
+                       const Dropout& dropout,
+                       std::int64_t samples,
+                       TensorView out,
+                       Stream& stream) const = 0;
   /// Conversion between floating dtypes, one rounding.
   virtual void cast(ConstTensorView src, TensorView dst, Stream& stream) const = 0;
   /// dst (+)= src, dtypes may differ, sum in fp32, one rounding to dst's dtype.

@@ -49,6 +49,13 @@ enum class Phase : std::uint8_t {
   kRecompute,  ///< forward again, inside backward: its uses do not count for gradients
 };
 
+/// What random numbers of a pass depend on besides their place in the model, so that they are the
+/// same for any number of ranks, stage, accumulation and recomputation.
+struct PassRandom {
+  std::uint64_t seed = 0;
+  std::int64_t first_sample = 0;  ///< global number of the micro-batch's row 0
+};
+
 /// What a module needs to run: where, on which stream, with which memory, and whom to tell.
 struct Execution {
   accel::Device& device;
@@ -56,6 +63,7 @@ struct Execution {
   accel::Arena& arena;    ///< saved activations and workspace, last-in first-out
   ModuleEvents& events;
   Phase phase = Phase::kTrain;
+  PassRandom random{};
 };
 
 /// A node of the model: owns parameters, knows its children. Neither copied nor moved (the engine

@@ -10,8 +10,9 @@ enum class GradientWrite : std::uint8_t { kWritten, kAccumulated };
 /// What a front end (our nn, a libtorch module, a binding) tells the engine while it runs a model.
 ///
 /// Thread: the thread that runs the model. Order: before_forward … after_forward nest like the
-/// modules; backward visits modules in reverse. Every call may enqueue work on `stream` and on
-/// streams of the engine's own.
+/// modules; backward visits modules in reverse. A module that is recomputed sends its forward
+/// events (phase kRecompute) before its backward events or inside them. Every call may enqueue work
+/// on `stream` and on streams of the engine's own.
 class ModuleEvents {
  public:
   ModuleEvents() = default;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <zero/nn/dropout.h>
 #include <zero/nn/linear.h>
 
 #include <functional>
@@ -27,7 +28,9 @@ class CausalSelfAttention : public Module {
     std::int64_t width = 0;  ///< C
     std::int64_t heads = 0;  ///< H, divides C
     double init_std = 0.02;
-    double output_init_std = 0.02;  ///< of c_proj.weight
+    double output_init_std = 0.02;   ///< of c_proj.weight
+    float attention_dropout = 0.0F;  ///< of the probabilities
+    float residual_dropout = 0.0F;   ///< of the output
   };
   /// What backward needs.
   struct Saved {
@@ -54,10 +57,14 @@ class CausalSelfAttention : public Module {
                 Execution& execution) const;
 
  private:
+  [[nodiscard]] accel::Attention shape(const TokenGrid& grid, const Execution& execution) const;
+
   std::int64_t width_;
   std::int64_t heads_;
   Linear c_attn_;
   Linear c_proj_;
+  DropoutSite probabilities_;
+  DropoutSite output_;
 };
 
 }  // namespace zero::nn

@@ -19,6 +19,8 @@ class Block : public Module {
     float layer_norm_eps = 1e-5F;
     double init_std = 0.02;
     double output_init_std = 0.02;  ///< of both c_proj.weight: 0.02 / sqrt(2 · layers) in GPT-2
+    float attention_dropout = 0.0F;
+    float residual_dropout = 0.0F;
   };
   /// What backward needs, besides x: 6C + F elements and 4 + H fp32 numbers a token.
   struct Saved {

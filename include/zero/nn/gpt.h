@@ -55,6 +55,7 @@ class Gpt : public Trainable {
   struct Pending {
     std::size_t mark = 0;  ///< of the arena before the forward
     TokenGrid grid{};
+    PassRandom random{};
     TensorView tokens{};
     std::vector<Segment> segments{};
     TensorView x{};  ///< [B, T, C], before ln_f
@@ -88,6 +89,7 @@ class Gpt : public Trainable {
 
   GptConfig config_;
   Embedding embedding_;
+  DropoutSite embedded_;
   std::vector<std::unique_ptr<Block>> blocks_;
   LayerNorm ln_f_;
   TiedHead head_;

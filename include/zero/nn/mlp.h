@@ -15,6 +15,7 @@ class Mlp : public Module {
     std::int64_t inner = 0;  ///< F
     double init_std = 0.02;
     double output_init_std = 0.02;  ///< of c_proj.weight
+    float residual_dropout = 0.0F;  ///< of the output
   };
   /// What backward needs; gelu's output is computed again.
   struct Saved {
@@ -42,6 +43,7 @@ class Mlp : public Module {
   std::int64_t inner_;
   Linear c_fc_;
   Linear c_proj_;
+  DropoutSite output_;
 };
 
 }  // namespace zero::nn
