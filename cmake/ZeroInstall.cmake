@@ -1,0 +1,48 @@
+# cmake --install: headers, libraries, programs, find_package(zero), pkg-config, and the Debian package of cpack.
+include(CMakePackageConfigHelpers)
+
+set(ZERO_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/zero)
+set(ZERO_LAYERS core config accel comm safetensors nn engine)
+list(TRANSFORM ZERO_LAYERS PREPEND zero_ OUTPUT_VARIABLE layers)
+# zero::zero: all layers at once.
+add_library(zero_all INTERFACE)
+target_link_libraries(zero_all INTERFACE zero_nn zero_engine)
+set_target_properties(zero_all PROPERTIES EXPORT_NAME zero)
+foreach(layer ${ZERO_LAYERS})
+  set_target_properties(zero_${layer} PROPERTIES EXPORT_NAME ${layer})
+endforeach()
+install(TARGETS zero_all ${layers} EXPORT zero FILE_SET HEADERS)
+install(TARGETS zero train_lm)
+install(EXPORT zero NAMESPACE zero:: FILE zeroTargets.cmake DESTINATION ${ZERO_CMAKE_DIR})
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/zeroConfig.cmake.in ${PROJECT_BINARY_DIR}/zeroConfig.cmake
+                              INSTALL_DESTINATION ${ZERO_CMAKE_DIR})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/zeroConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/zeroConfig.cmake ${PROJECT_BINARY_DIR}/zeroConfigVersion.cmake
+        DESTINATION ${ZERO_CMAKE_DIR})
+
+# pkg-config: the libraries are static, so what they use is listed too.
+set(ZERO_PC_LIBS "-lzero_nn -lzero_engine -lzero_safetensors -lzero_config -lzero_comm -lzero_accel -lzero_core")
+string(APPEND ZERO_PC_LIBS " ${OpenMP_CXX_FLAGS} -pthread")
+if(ZERO_HAVE_DNNL)
+  string(APPEND ZERO_PC_LIBS " -ldnnl")
+endif()
+if(ZERO_HAVE_MPI)
+  string(APPEND ZERO_PC_LIBS " ${MPI_CXX_LIBRARIES}")
+  string(REPLACE ";" " " ZERO_PC_LIBS "${ZERO_PC_LIBS}")
+endif()
+configure_file(${PROJECT_SOURCE_DIR}/cmake/zero.pc.in ${PROJECT_BINARY_DIR}/zero.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/zero.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(DIRECTORY ds_config_samples DESTINATION ${CMAKE_INSTALL_DATADIR}/zero)
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME zero-engine)
+set(CPACK_PACKAGE_CONTACT "The ZeRO engine's authors <zero-engine@localhost>")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openmpi-bin, libfmt-dev, pkg-config")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "${PROJECT_DESCRIPTION}")
+include(CPack)
