@@ -237,3 +237,124 @@ TEST_CASE("buffers: every rank starts with the values of rank 0 and keeps its ow
     return 0;
   });
 }
+
+namespace {
+
+/// A classifier with a hidden layer that is applied twice, or two layers that start equal.
+class TwiceModel final : public Trainable {
+ public:
+  static constexpr std::int64_t kWidth = 6;
+
+  explicit TwiceModel(bool shared) : Trainable("") {
+    for (nn::Linear* layer : {&first_, &second_}) {
+      layer->parameters()[0]->info.init = Init{[](const std::string& /*name*/,
+                                                  std::uint64_t /*seed*/,
+                                                  std::int64_t begin,
+                                                  std::span<float> values) {
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          values[i] = std::sin(static_cast<float>(begin + static_cast<std::int64_t>(i)));
+        }
+      }};
+    }
+    add_child(first_);
+    if (!shared) {
+      add_child(second_);
+    }
+    layers_ = {&first_, shared ? &first_ : &second_};
+  }
+
+  void forward(const Batch& batch, TensorView loss, Execution& execution) override {
+    accel::Arena& arena = execution.arena;
+    const accel::Kernels& kernels = execution.device.kernels();
+    mark_ = arena.mark();
+    targets_ = arena.take(DType::kI32, batch.targets.shape);
+    execution.device.upload(batch.targets.storage, targets_, execution.stream);
+    activations_ = {arena.take(DType::kF32, batch.inputs.shape)};
+    execution.device.upload(batch.inputs.storage, activations_[0], execution.stream);
+    for (nn::Linear* layer : layers_) {
+      nn::during_forward(*layer, execution, [&] {
+        activations_.push_back(arena.take(DType::kF32, batch.inputs.shape));
+        layer->forward(*(activations_.end() - 2), activations_.back(), false, execution);
+      });
+    }
+    const TensorView losses = arena.take(DType::kF32, batch.targets.shape);
+    kernels.cross_entropy_forward(activations_.back(), targets_, losses, execution.stream);
+    kernels.mean(losses, static_cast<double>(losses.elems()), loss, execution.stream);
+    if (execution.phase == Phase::kEval) {
+      arena.release(mark_);
+    }
+  }
+
+  void backward(float seed, Execution& execution) override {
+    execution.device.kernels().cross_entropy_backward({.seed = seed, .counted = targets_.elems()},
+                                                      targets_,
+                                                      activations_.back(),
+                                                      execution.stream);
+    for (std::size_t layer = 2; layer-- > 0;) {
+      nn::during_backward(*layers_.at(layer), execution, [&] {
+        const TensorView x = activations_.at(layer);
+        const TensorView dy = activations_.at(layer + 1);
+        layers_.at(layer)->backward_parameters(x, dy, execution);
+        layers_.at(layer)->backward_input(dy, x, execution);  // x is not needed any more
+      });
+    }
+    execution.arena.release(mark_);
+  }
+
+  [[nodiscard]] Batch example_batch(std::int64_t micro_batch) const override {
+    return ForkedModel::batch(0, micro_batch, 0);
+  }
+  void check_batch(const Batch& /*batch*/) const override {}
+
+ private:
+  nn::Linear first_{"first", {.in = kWidth, .out = kWidth}};
+  nn::Linear second_{"second", {.in = kWidth, .out = kWidth}};
+  std::array<nn::Linear*, 2> layers_{};
+  std::size_t mark_ = 0;
+  TensorView targets_{};
+  std::vector<TensorView> activations_;
+};
+
+}  // namespace
+
+TEST_CASE("gradients: a layer that is applied twice gets the sum of both, in every stage",
+          "[engine][accumulation]") {
+  static_assert(TwiceModel::kWidth == ForkedModel::kFeatures);
+  const auto gradients = [](bool shared, int stage) {
+    const std::string config = write_temporary(
+        "twice.json",
+        fmt::format(R"({{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2,
+                         "optimizer": {{"type": "AdamW", "params": {{"lr": 0.01}}}},
+                         "zero_optimization": {{"stage": {}}}}})",
+                    stage));
+    Values values;
+    (void)launch({.ranks = 2, .comm = "local", .device = "cpu", .threads = 1}, [&](World& world) {
+      TwiceModel model(shared);
+      const auto engine = initialize({.world = world, .model = model, .config = config});
+      for (const std::int64_t sample : {0, 50}) {
+        micro_step(*engine, world, sample, 1);
+        if (sample == 0) {
+          engine->step();
+        }
+      }
+      for (const auto& parameter : parameters_of(model)) {
+        std::vector<float> whole = engine->full_gradient(parameter->info.name);
+        if (world.group.rank() == 0) {
+          values[parameter->info.name] = std::move(whole);
+        }
+      }
+      return 0;
+    });
+    return values;
+  };
+  const Values apart = gradients(false, 0);
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const auto& [name, sum] : gradients(true, stage)) {
+      const std::string other = "second" + name.substr(name.find('.'));
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        INFO("stage " << stage << ", " << name << " " << i);
+        CHECK(sum[i] == Approx(apart.at(name)[i] + apart.at(other)[i]).margin(1e-6));
+      }
+    }
+  }
+}
