@@ -24,6 +24,7 @@ find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
+find_path(ZERO_XXHASH_INCLUDE xxhash.h REQUIRED)  # used as a header alone
 if(ZERO_TESTS)
   find_package(Catch2 2 REQUIRED)
 endif()

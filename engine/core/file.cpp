@@ -144,11 +144,11 @@ void File::close() {
   }
 }
 
-void replace_file(const std::string& from, const std::string& to) {
-  if (std::rename(from.c_str(), to.c_str()) != 0) {
-    fail("cannot rename " + from, to, errno);
-  }
-  std::filesystem::path folder = std::filesystem::path(to).parent_path();
+namespace {
+
+/// Makes the names in the folder of `path` durable.
+void sync_folder_of(const std::string& path) {
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (folder.empty()) {
     folder = ".";
   }
@@ -162,6 +162,31 @@ void replace_file(const std::string& from, const std::string& to) {
   if (failed != 0 && failed != EINVAL) {  // some file systems cannot sync a folder
     fail("cannot bring the folder to the disk", folder.string(), failed);
   }
+}
+
+}  // namespace
+
+void replace_file(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) {
+    fail("cannot rename " + from, to, errno);
+  }
+  sync_folder_of(to);
+}
+
+void replace_folder(const std::string& from, const std::string& to) {
+  sync_folder_of(from + "/.");  // the names in it
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    sync_folder_of(to);
+    std::error_code error;
+    std::filesystem::remove_all(from, error);  // what `to` was
+    return;
+  }
+  if (errno != ENOENT) {
+    // A file system that cannot exchange: for a moment there is neither.
+    std::error_code error;
+    std::filesystem::remove_all(to, error);
+  }
+  replace_file(from, to);
 }
 
 }  // namespace zero

@@ -3,6 +3,7 @@
 #include "engine/optim/optimizer.h"
 #include "engine/unit/coordinator.h"
 #include <zero/accel/arena.h>
+#include <zero/engine/checkpoint.h>
 #include <zero/engine/engine.h>
 #include <zero/engine/loss_scaler.h>
 #include <zero/engine/lr_schedule.h>
@@ -83,8 +84,10 @@ struct EngineParts {
   std::uint64_t seed = 0;
   std::int64_t training_forwards = 0;  ///< numbers the samples: same on all ranks
   std::int64_t micro_steps = 0;
-  std::int64_t window_micro_steps = 0;  ///< backwards since the last boundary
-  bool backward_done = false;           ///< since the last step()
+  std::int64_t boundary_micro_steps = 0;  ///< micro_steps and training_forwards
+  std::int64_t boundary_forwards = 0;     ///< at the latest boundary: what a checkpoint keeps
+  std::int64_t window_micro_steps = 0;    ///< backwards since the last boundary
+  bool backward_done = false;             ///< since the last step()
   std::int64_t global_steps = 0;
   std::int64_t applied_steps = 0;
   std::int64_t skipped_steps = 0;
@@ -111,7 +114,16 @@ struct EngineParts {
   /// Allocates and binds the model's buffers, with rank 0's initial values. Blocks; collective.
   void bind_module_buffers();
 
+  // checkpoint.cpp
+  void together(const std::function<void()>& body);
+  /// What a manifest says besides files and parameters, as of the latest boundary.
+  [[nodiscard]] CheckpointManifest describe() const;
+  void restore(const CheckpointManifest& manifest);
+  void restore_buffers(const CheckpointManifest& manifest);
+
   // step.cpp
+  /// Drops what an accumulation window has summed so far.
+  void forget_window();
   void reduce_scalars();
   void update_parameters();
   void update_flat(int flat, const std::vector<optim::Hyper>& hyper);

@@ -74,6 +74,23 @@ void StateAccess::read(int flat, StateRef state, Range wanted, bool everywhere, 
   }
 }
 
+void StateAccess::read_own(int flat, StateRef state, Range wanted, const Take& take) {
+  in_chunks(wanted, [&](Range range) {
+    accel::Stream& stream = *parts_.comm;
+    parts_.world.device.kernels().cast(view(flat, state, range), device(range.count), stream);
+    parts_.world.device.copy(device(range.count), host(range.count), stream);
+    stream.synchronize();
+    take(range, std::span<const float>(host(range.count).as<float>()));
+  });
+}
+
+Range StateAccess::kept(int flat, StateRef state) const {
+  const Flat& layout = parts_.plan.flats.at(static_cast<std::size_t>(flat));
+  return state.kind == StateRef::Kind::kMaster && !layout.parameters.partitioned
+             ? Range{0, layout.padded_elems}
+             : held(flat, state);
+}
+
 bool StateAccess::fetch(int flat, StateRef state, Range range, int owner, bool everywhere) {
   comm::Group& group = parts_.world.group;
   accel::Stream& stream = *parts_.comm;
@@ -104,19 +121,19 @@ void StateAccess::write(int flat, StateRef state, Range range, std::span<const f
     return;
   }
   if (parts_.plan.separate_master || !layout.parameters.partitioned) {
-    const Range kept = layout.parameters.partitioned ? parts_.store.own_slice(flat)
-                                                     : Range{0, layout.padded_elems};
-    store(range, values, kept, [&](Range part) { return parts_.store.parameters(flat, part); });
+    store(range, values, kept(flat, state), [&](Range part) {
+      return parts_.store.parameters(flat, part);
+    });
   }
   parts_.store.wrote(flat);
 }
 
 void StateAccess::store(Range range,
                         std::span<const float> values,
-                        Range kept,
+                        Range place,
                         const std::function<TensorView(Range)>& view_of_range) {
   accel::Stream& stream = *parts_.compute;
-  in_chunks(intersect(range, kept), [&](Range part) {
+  in_chunks(intersect(range, place), [&](Range part) {
     const auto first = static_cast<std::size_t>(part.begin - range.begin);
     std::ranges::copy(values.subspan(first, static_cast<std::size_t>(part.count)),
                       host(part.count).as<float>().begin());

@@ -24,6 +24,10 @@ class StateAccess {
   /// Calls `take` on rank 0 (or on all, with `everywhere`) for every part of `wanted`, in order of
   /// the flat. Collective: every rank takes part in moving it.
   void read(int flat, StateRef state, Range wanted, bool everywhere, const Take& take);
+  /// The same for a range within this rank's own slice, without any other rank.
+  void read_own(int flat, StateRef state, Range wanted, const Take& take);
+  /// What this rank keeps of a state: of masters also what its 16-bit copies are made from.
+  [[nodiscard]] Range kept(int flat, StateRef state) const;
   /// Writes the values of `range` where this rank holds them: of masters the 16-bit copy too, and
   /// gathered copies are dropped. Every rank calls it with the same values. Blocks.
   void write(int flat, StateRef state, Range range, std::span<const float> values);
@@ -39,10 +43,10 @@ class StateAccess {
   [[nodiscard]] TensorView host(std::int64_t count) const;
   /// Brings `range` from its owner to this rank's host buffer, if it is wanted here: whether it is.
   bool fetch(int flat, StateRef state, Range range, int owner, bool everywhere);
-  /// Rounds values of `range` into a view of it, as far as `kept` reaches.
+  /// Rounds values of `range` into a view of it, as far as `place` reaches.
   void store(Range range,
              std::span<const float> values,
-             Range kept,
+             Range place,
              const std::function<TensorView(Range)>& view_of_range);
 
   EngineParts& parts_;

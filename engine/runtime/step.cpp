@@ -27,6 +27,15 @@ void Engine::step() {
   parts.update_parameters();
   parts.reducer.begin_window();
   ++parts.global_steps;
+  parts.boundary_micro_steps = parts.micro_steps;
+  parts.boundary_forwards = parts.training_forwards;
+}
+
+void EngineParts::forget_window() {
+  reducer.begin_window();
+  world.device.zero(limb_view(), *compute);
+  window_micro_steps = 0;
+  backward_done = false;
 }
 
 /// Norm, finite flag and loss of all ranks in one small integer all-reduce; the decision stays on

@@ -50,5 +50,7 @@ class File {
 /// Gives `from` the name `to` in one step, whether or not there is a `to` already, and makes that
 /// durable.
 void replace_file(const std::string& from, const std::string& to);
+/// The same for a folder; what was `to` is gone afterwards.
+void replace_folder(const std::string& from, const std::string& to);
 
 }  // namespace zero

@@ -70,6 +70,16 @@ struct StepResult {
   bool skipped = false;
 };
 
+struct LoadCheckpointOptions {
+  /// Optimizer states, counters, loss scale and schedule too; false: the weights alone.
+  bool optimizer_states = true;
+};
+struct LoadedCheckpoint {
+  std::string tag;
+  std::int64_t global_steps = 0;
+  std::string client_state;  ///< as it was given to save_checkpoint
+};
+
 /// How a rank's partitioned units were made whole.
 struct GatherStatistics {
   std::int64_t ahead = 0;            ///< units gathered before their use, along a trace
@@ -193,6 +203,21 @@ class Engine {
   void gather(std::span<const std::string> names,
               const std::function<void(std::vector<WholeParameter>&)>& body,
               std::optional<int> modifier = std::nullopt);
+
+  /// Writes DIR/TAG (global_step<N> if empty) and returns the tag. Collective; the folder is shared
+  /// by all ranks. Crash-safe: until everything is on the disk the checkpoint before it stands, an
+  /// existing tag is replaced as a whole. Inside an accumulation window it saves the latest
+  /// boundary. IoError on every rank if one of them fails: training may go on. Format:
+  /// docs/FORMATS.md.
+  std::string save_checkpoint(const std::string& dir,
+                              const std::string& tag = {},
+                              const std::string& client_state = {});
+  /// Loads what any number of ranks in any stage and precision has saved; without a tag the latest.
+  /// Each rank reads the ranges that it keeps. The window starts anew. InputError, before a value
+  /// is changed, for a damaged file or another model or optimizer.
+  LoadedCheckpoint load_checkpoint(const std::string& dir,
+                                   const std::string& tag = {},
+                                   const LoadCheckpointOptions& options = {});
 
   /// Waits until everything enqueued so far is done; rethrows errors.
   void synchronize();
