@@ -9,5 +9,6 @@ namespace zero::cli {
 void add_validate(CLI::App& app, int& status);
 void add_explain(CLI::App& app, int& status);
 void add_convert(CLI::App& app, int& status);
+void add_checkpoint(CLI::App& app, int& status);
 
 }  // namespace zero::cli

@@ -72,11 +72,12 @@ struct SampleOrder {
   std::int64_t accumulation = 1;  ///< A
   std::int64_t ranks = 1;         ///< W
   std::int64_t micro_batch = 1;   ///< B
+  std::int64_t start = 0;         ///< sample that step 0 would begin with
 
   /// First sample of micro-step `micro` (from 0) of step `step` (from 0) on `rank`; its B rows
   /// follow each other.
   [[nodiscard]] std::int64_t first(std::int64_t step, std::int64_t micro, std::int64_t rank) const {
-    return ((step * accumulation + micro) * ranks + rank) * micro_batch;
+    return start + ((step * accumulation + micro) * ranks + rank) * micro_batch;
   }
 };
 

@@ -23,8 +23,7 @@ constexpr std::string_view kAbout =
     "Under mpirun it uses the ranks it was given; otherwise it starts --ranks ranks itself.\n";
 
 /// Options that the contract names and that come with later features.
-constexpr std::array<std::string_view, 6> kNotYet = {
-    "--save", "--save-every", "--keep", "--load", "--link", "--trace"};
+constexpr std::array<std::string_view, 6> kNotYet = {"--link", "--trace"};
 
 void refuse_features_of_the_future(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
@@ -99,6 +98,14 @@ void add_output_options(CLI::App& app, Options& options) {
   app.add_option("--sample", options.sample, "write N tokens of text from the trained model");
   app.add_option("--export", options.export_path, "write the trained weights, fp32")
       ->type_name("FILE.safetensors");
+  app.add_option("--save", options.save, "write a checkpoint at the end, also after a signal")
+      ->type_name("DIR");
+  app.add_option("--save-every", options.save_every, "and every K steps")->type_name("K");
+  app.add_option("--keep", options.keep, "remove all but the K newest; default: keep all")
+      ->type_name("K");
+  app.add_option(
+         "--load", options.load, "go on from the latest checkpoint there; --steps is the total")
+      ->type_name("DIR");
   app.add_option("--plan", options.plan, "write what each rank would keep, and stop")
       ->type_name("FILE.json");
 }
@@ -144,6 +151,12 @@ void check(const CLI::App& app, const Options& options) {
   require(options.eval_every >= 0 && options.sample >= 0,
           "--eval-every or --sample is negative",
           "give 0 or more");
+  require(options.save_every >= 0 && options.keep >= 0,
+          "--save-every or --keep is negative",
+          "give 0 or more");
+  require(!options.save.empty() || (options.save_every == 0 && options.keep == 0),
+          "--save-every or --keep without --save",
+          "give the folder too");
   require(options.eval_every == 0 || !options.eval_data.empty(),
           "--eval-every without --eval-data",
           "give the validation text too");

@@ -27,6 +27,10 @@ struct Options {
   std::int64_t sample = 0;      ///< tokens of text to write at the end
   std::optional<std::uint64_t> shuffle;
   std::string export_path;
+  std::string save;                      ///< folder of checkpoints; "": none
+  std::int64_t save_every = 0;           ///< steps; 0: at the end only
+  std::int64_t keep = 0;                 ///< newest checkpoints that stay; 0: all
+  std::string load;                      ///< folder to go on from; "": start
   std::int64_t memory_budget_bytes = 0;  ///< 0: none
   std::uint64_t seed = 1234;
   std::string plan;  ///< write the plan there instead of training

@@ -72,6 +72,13 @@ void Recorder::evaluation(std::int64_t step, double loss) {
   }
 }
 
+void Recorder::note(const std::string& text) {
+  last_ = Clock::now();
+  if (progress_) {
+    progress_->say(text);
+  }
+}
+
 void Recorder::summary(const Engine& engine, const std::vector<RankMemory>& memory, int signal) {
   if (progress_) {
     progress_->finish();

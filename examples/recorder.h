@@ -25,6 +25,8 @@ class Recorder {
   void steps(const std::vector<StepResult>& results);
   /// A validation loss after `step` steps; its time belongs to no step.
   void evaluation(std::int64_t step, double loss);
+  /// A line of its own; the time that what it tells took belongs to no step.
+  void note(const std::string& text);
   /// The run is over.
   void summary(const Engine& engine, const std::vector<RankMemory>& memory, int signal);
 

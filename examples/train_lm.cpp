@@ -7,6 +7,7 @@
 #include "examples/report.h"
 #include "examples/sampling.h"
 #include "examples/speed.h"
+#include <zero/engine/checkpoint.h>
 #include <zero/engine/safetensors.h>
 #include <zero/nn/gpt.h>
 #include <zero/zero.h>
@@ -29,6 +30,7 @@ struct Run {
   SampleOrder order;
   std::int64_t steps;
   std::int64_t eval_every;
+  const Options& options;
   int rank;
 };
 
@@ -58,8 +60,28 @@ double validation_loss(const Run& run, Control& control) {
   return control.mean(sum / static_cast<double>(batches));
 }
 
+/// A save in the middle that fails is no reason to stop: the checkpoint before it stands.
+void save(const Run& run, Recorder& recorder, bool last) {
+  try {
+    const std::string tag = run.engine.save_checkpoint(run.options.save);
+    if (run.rank == 0) {
+      recorder.note(fmt::format("saved {}/{}", run.options.save, tag));
+      if (run.options.keep > 0) {
+        remove_old_checkpoints(run.options.save, static_cast<std::size_t>(run.options.keep));
+      }
+    }
+  } catch (const IoError& error) {
+    if (last) {
+      throw;
+    }
+    recorder.note(fmt::format("not saved: {}", error.what()));
+  }
+}
+
 void train_loop(const Run& run, Control& control, StopVote& vote, Recorder& recorder) {
-  for (std::int64_t step = 0; step < run.steps && !vote.stop_now(); ++step) {
+  std::int64_t step = run.engine.global_steps();
+  std::int64_t saved = -1;
+  for (; step < run.steps && !vote.stop_now(); ++step) {
     for (std::int64_t micro = 0; micro < run.order.accumulation; ++micro) {
       const std::int64_t first = run.order.first(step, micro, run.rank);
       const Loss loss = run.engine.forward(run.corpus.batch(first, run.order.micro_batch));
@@ -72,10 +94,17 @@ void train_loop(const Run& run, Control& control, StopVote& vote, Recorder& reco
     if (measures) {
       recorder.evaluation(step + 1, validation_loss(run, control));
     }
+    if (run.options.save_every > 0 && (step + 1) % run.options.save_every == 0) {
+      save(run, recorder, /*last=*/false);
+      saved = step + 1;
+    }
   }
   recorder.steps(run.engine.take_results(/*wait=*/true));
   if (run.validation != nullptr) {
     recorder.evaluation(run.engine.global_steps(), validation_loss(run, control));
+  }
+  if (!run.options.save.empty() && saved != step) {
+    save(run, recorder, /*last=*/true);
   }
 }
 
@@ -130,10 +159,27 @@ InitialValues initial_values(const Options& options, Module& model) {
   return weights;
 }
 
-SampleOrder order_of(const config::Config& config, int ranks) {
+/// The order of samples; after a load it goes on behind those that were seen, whatever the batch
+/// size was then.
+SampleOrder order_of(const Engine& engine, int ranks) {
+  const config::Config& config = engine.config();
   return {.accumulation = config.gradient_accumulation_steps,
           .ranks = ranks,
-          .micro_batch = config.train_micro_batch_size_per_gpu};
+          .micro_batch = config.train_micro_batch_size_per_gpu,
+          .start = engine.training_samples() - engine.global_steps() * config.train_batch_size};
+}
+
+/// Goes on from a checkpoint, if there is one to go on from.
+void load(Engine& engine, const Options& options, std::int64_t steps) {
+  if (options.load.empty()) {
+    return;
+  }
+  const LoadedCheckpoint loaded = engine.load_checkpoint(options.load);
+  if (loaded.global_steps >= steps) {
+    throw InputError(fmt::format("the checkpoint has {} steps already", loaded.global_steps),
+                     fmt::format("--load {} --steps {}", options.load, steps),
+                     "--steps is the total: give a larger one");
+  }
 }
 
 /// One rank from start to end; returns the exit status.
@@ -157,12 +203,15 @@ int train(World& world, const Options& options, const nn::GptConfig& model_confi
                                   .memory_budget_bytes = options.memory_budget_bytes});
   const config::Config& config = engine->config();
   const std::int64_t pass = std::max<std::int64_t>(1, corpus.windows() / config.train_batch_size);
+  const std::int64_t steps = options.steps.value_or(pass);
+  load(*engine, options, steps);
   const Run run{.engine = *engine,
                 .corpus = corpus,
                 .validation = validation ? &*validation : nullptr,
-                .order = order_of(config, world.group.size()),
-                .steps = options.steps.value_or(pass),
+                .order = order_of(*engine, world.group.size()),
+                .steps = steps,
                 .eval_every = options.eval_every,
+                .options = options,
                 .rank = world.group.rank()};
   const double machine_flops = std::accumulate(speeds.begin(), speeds.end(), 0.0);
   Recorder recorder(world, options.metrics, facts_of(run, model_config, machine_flops));

@@ -29,7 +29,11 @@ std::string latest_tag(const std::string& dir) {
   const std::string path = (fs::path(dir) / "latest").string();
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
-    throw InputError("there is no checkpoint", dir, "give a folder that --save has written");
+    const std::vector<std::string> tags = checkpoint_tags(dir);  // killed before the first `latest`
+    if (tags.empty()) {
+      throw InputError("there is no checkpoint", dir, "give a folder that one was saved to");
+    }
+    return tags.back();
   }
   std::string tag = read_text(path);
   while (!tag.empty() && tag.back() == '\n') {
@@ -157,6 +161,17 @@ std::vector<std::string> checkpoint_tags(const std::string& dir) {
     tags.push_back(std::move(name));
   }
   return tags;
+}
+
+void remove_old_checkpoints(const std::string& dir, std::size_t keep) {
+  const std::vector<std::string> tags = checkpoint_tags(dir);
+  const std::string latest = tags.empty() ? "" : latest_tag(dir);
+  std::error_code ignored;
+  for (std::size_t i = 0; i + keep < tags.size(); ++i) {
+    if (tags[i] != latest) {
+      fs::remove_all(fs::path(dir) / tags[i], ignored);
+    }
+  }
 }
 
 }  // namespace zero

@@ -355,7 +355,7 @@ CheckpointManifest EngineParts::describe() const {
                        {"skipped_steps", skipped_steps},
                        {"skipped_in_a_row", skipped_in_a_row},
                        {"micro_steps", boundary_micro_steps},
-                       {"training_forwards", boundary_forwards},
+                       {"training_samples", boundary_samples},
                        {"micro_steps_since", micro_steps - boundary_micro_steps}};
   manifest.loss_scaler = scaler.state();
   for (const auto& buffer : buffers_of(model)) {
@@ -378,7 +378,7 @@ void EngineParts::restore(const CheckpointManifest& manifest) {
   skipped_steps = counter("skipped_steps");
   skipped_in_a_row = static_cast<int>(counter("skipped_in_a_row"));
   micro_steps = boundary_micro_steps = counter("micro_steps");
-  training_forwards = boundary_forwards = counter("training_forwards");
+  training_samples = boundary_samples = counter("training_samples");
   seed = manifest.seed;
   scaler.restore(manifest.loss_scaler);
   for (std::size_t group = 0; groups.size() == manifest.groups.size() && group < groups.size();

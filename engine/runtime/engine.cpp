@@ -107,8 +107,10 @@ Execution EngineParts::execution(accel::Arena& arena, Phase phase) {
 /// Sample numbers run over micro-steps, then ranks, then rows: a batch of the same samples gives
 /// the same numbers for any split.
 PassRandom EngineParts::next_random() {
-  const std::int64_t micro_batches = training_forwards++ * world.group.size() + world.group.rank();
-  return {seed, micro_batches * config.train_micro_batch_size_per_gpu};
+  const std::int64_t rows = config.train_micro_batch_size_per_gpu;
+  const std::int64_t first = training_samples + world.group.rank() * rows;
+  training_samples += world.group.size() * rows;
+  return {seed, first};
 }
 
 Loss Engine::forward(const Batch& batch) {
@@ -259,6 +261,10 @@ std::int64_t Engine::global_steps() const {
 std::int64_t Engine::skipped_steps() {
   parts_->settle(true);
   return parts_->skipped_steps;
+}
+
+std::int64_t Engine::training_samples() const {
+  return parts_->boundary_samples;
 }
 
 std::int64_t Engine::micro_steps() const {

@@ -82,10 +82,10 @@ struct EngineParts {
   std::optional<bool> forced_boundary;
   bool local_only = false;  ///< inside no_sync()
   std::uint64_t seed = 0;
-  std::int64_t training_forwards = 0;  ///< numbers the samples: same on all ranks
+  std::int64_t training_samples = 0;  ///< of all ranks: numbers the next
   std::int64_t micro_steps = 0;
-  std::int64_t boundary_micro_steps = 0;  ///< micro_steps and training_forwards
-  std::int64_t boundary_forwards = 0;     ///< at the latest boundary: what a checkpoint keeps
+  std::int64_t boundary_micro_steps = 0;  ///< micro_steps and training_samples
+  std::int64_t boundary_samples = 0;      ///< at the latest boundary: what a checkpoint keeps
   std::int64_t window_micro_steps = 0;    ///< backwards since the last boundary
   bool backward_done = false;             ///< since the last step()
   std::int64_t global_steps = 0;
@@ -113,6 +113,9 @@ struct EngineParts {
   [[nodiscard]] PassRandom next_random();
   /// Allocates and binds the model's buffers, with rank 0's initial values. Blocks; collective.
   void bind_module_buffers();
+
+  // export.cpp
+  void write_weights(const std::string& path, DType dtype);
 
   // checkpoint.cpp
   void together(const std::function<void()>& body);

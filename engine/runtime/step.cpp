@@ -28,7 +28,7 @@ void Engine::step() {
   parts.reducer.begin_window();
   ++parts.global_steps;
   parts.boundary_micro_steps = parts.micro_steps;
-  parts.boundary_forwards = parts.training_forwards;
+  parts.boundary_samples = parts.training_samples;
 }
 
 void EngineParts::forget_window() {

@@ -4,6 +4,7 @@
 #include <zero/core/error.h>
 #include <zero/engine/checkpoint.h>
 #include <zero/engine/launch.h>
+#include <zero/engine/safetensors.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -306,6 +307,25 @@ TEST_CASE("checkpoint: a save that fails is told to all ranks and leaves the one
   attempt(folder / "file/below");
   attempt(folder / "good");
   CHECK(checkpoint_tags(folder / "good") == std::vector<std::string>{"global_step2"});
+}
+
+TEST_CASE("checkpoint: the 16-bit model is the master rounded once", "[engine][checkpoint]") {
+  const support::TemporaryFolder folder;
+  const std::string path = folder / "model.safetensors";
+  std::vector<float> master;
+  (void)train({.precision = "bf16", .last = 1, .at_end = [&](Engine& engine, World& world) {
+                 engine.save_16bit_model(path);
+                 const auto whole = engine.full_fp32_parameter("wte.weight");
+                 if (world.group.rank() == 0) {
+                   master = whole;
+                 }
+               }});
+  const SafetensorsReader file(path);
+  CHECK(file.entry("wte.weight").dtype == "BF16");
+  std::vector<float> stored(master.size());
+  file.read("wte.weight", 0, stored);
+  std::ranges::transform(master, master.begin(), [](float v) { return to_float(to_bfloat16(v)); });
+  CHECK(stored == master);
 }
 
 TEST_CASE("checkpoint: another model or optimizer is refused by name",

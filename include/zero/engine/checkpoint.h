@@ -99,7 +99,10 @@ class CheckpointReader {
 /// XXH64 of each block of a file, read once.
 [[nodiscard]] std::vector<std::uint64_t> block_sums_of(const File& file);
 
-/// Names of complete checkpoints in a folder, oldest step first.
+/// Names of complete checkpoints in a folder, oldest first.
 [[nodiscard]] std::vector<std::string> checkpoint_tags(const std::string& dir);
+/// Removes all complete checkpoints but the `keep` newest and the one that `latest` names. What
+/// cannot be removed stays. One process calls it.
+void remove_old_checkpoints(const std::string& dir, std::size_t keep);
 
 }  // namespace zero

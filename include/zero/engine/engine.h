@@ -163,6 +163,8 @@ class Engine {
   [[nodiscard]] std::int64_t global_steps() const;
   [[nodiscard]] std::int64_t skipped_steps();
   [[nodiscard]] std::int64_t micro_steps() const;
+  /// Samples of all ranks that the finished windows have taken: where data goes on after a load.
+  [[nodiscard]] std::int64_t training_samples() const;
 
   /// Results of finished steps, oldest first; each is given once. With `wait` those in flight too.
   [[nodiscard]] std::vector<StepResult> take_results(bool wait);
@@ -177,6 +179,8 @@ class Engine {
   /// Writes all parameters as fp32 (master) safetensors with deterministic bytes. Collective; rank
   /// 0 writes.
   void export_weights(const std::string& path);
+  /// The same in the model's dtype, each value rounded once. Source: DeepSpeed's save_16bit_model.
+  void save_16bit_model(const std::string& path);
   // Whole state of one parameter, row-major, as fp32. All are collective and block; a setter takes
   // the same values on every rank. InputError for an unknown name, a frozen parameter where there
   // is no such state, or a wrong number of values. Source: DeepSpeed's safe_get_full_… and
