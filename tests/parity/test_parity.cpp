@@ -47,6 +47,7 @@ Batch batch_of(const std::string& text, std::int64_t first, std::int64_t rows) {
 struct Outcome {
   std::vector<StepResult> steps;
   double worst_weight = 0.0;
+  double next_scale = 0.0;  ///< loss scale after the last step
 };
 
 /// Largest difference from the published final weights; the key third of c_attn.bias, whose true
@@ -95,6 +96,7 @@ Outcome train(
   Outcome outcome;
   outcome.steps = engine->take_results(true);
   outcome.worst_weight = compare_weights(*engine, model);
+  outcome.next_scale = engine->loss_scale();
   return outcome;
 }
 
@@ -164,6 +166,9 @@ TEST_CASE("parity: fp16 has DeepSpeed's loss scales and skipped steps for 24 ste
     for (std::size_t step = 0; step < 24; ++step) {
       INFO("stage " << stage << ", step " << step);
       CHECK(outcome.steps.at(step).loss_scale == expected["scale_before"][step].get<double>());
+      const double after =
+          step + 1 < 24 ? outcome.steps.at(step + 1).loss_scale : outcome.next_scale;
+      CHECK(after == expected["scale_after"][step].get<double>());
       CHECK(outcome.steps.at(step).skipped == (expected["skipped"][step].get<double>() != 0.0));
     }
   }
