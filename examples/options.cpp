@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 
 namespace zero::examples {
@@ -23,7 +24,7 @@ constexpr std::string_view kAbout =
     "Under mpirun it uses the ranks it was given; otherwise it starts --ranks ranks itself.\n";
 
 /// Options that the contract names and that come with later features.
-constexpr std::array<std::string_view, 6> kNotYet = {"--link", "--trace"};
+constexpr std::array<std::string_view, 6> kNotYet = {"--trace"};
 
 void refuse_features_of_the_future(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
@@ -65,7 +66,7 @@ void add_input_options(CLI::App& app, Options& options) {
       ->check(not_negative);
 }
 
-void add_run_options(CLI::App& app, Options& options, std::string& budget) {
+void add_run_options(CLI::App& app, Options& options, std::string& budget, std::string& link) {
   app.add_option("--steps", options.steps, "optimizer steps; default: one pass over the data");
   app.add_option("--micro-batch",
                  options.batch.train_micro_batch_size_per_gpu,
@@ -84,6 +85,8 @@ void add_run_options(CLI::App& app, Options& options, std::string& budget) {
       ->capture_default_str();
   app.add_option("--device", options.device, "where to compute: cpu")->capture_default_str();
   app.add_option("--threads", options.threads, "threads a rank; default: cores ÷ ranks");
+  app.add_option("--link", link, "imitate a network, such as 1GB/s,50us")
+      ->type_name("BANDWIDTH,LATENCY");
   app.add_option("--memory-budget", budget, "refuse what needs more a rank, such as 24GiB")
       ->type_name("SIZE");
 }
@@ -198,14 +201,39 @@ std::int64_t parse_size(const std::string& text, const std::string& option) {
                    "write it like 24GiB, 512MiB or 1e9");
 }
 
+comm::LinkShape parse_link(const std::string& text) {
+  const std::size_t comma = text.find(',');
+  const std::string bandwidth = text.substr(0, comma);
+  const std::string latency = comma == std::string::npos ? "0us" : text.substr(comma + 1);
+  comm::LinkShape shape;
+  shape.bytes_per_s = std::numeric_limits<double>::infinity();
+  if (bandwidth != "inf") {
+    const bool per_second = bandwidth.ends_with("/s");
+    shape.bytes_per_s = static_cast<double>(
+        parse_size(bandwidth.substr(0, bandwidth.size() - (per_second ? 2 : 0)), "--link"));
+  }
+  char* unit = nullptr;
+  const double number = std::strtod(latency.c_str(), &unit);
+  const std::string_view name = unit;
+  const double factor = name == "us" ? 1e-6 : name == "ms" ? 1e-3 : name == "s" ? 1.0 : -1.0;
+  if (unit == latency.c_str() || factor < 0.0 || !(number >= 0.0 && number * factor <= 60.0)) {
+    throw InputError(fmt::format("--link latency \"{}\" is not a time", latency),
+                     "command line",
+                     "write it like 50us or 1ms");
+  }
+  shape.latency_s = number * factor;
+  return shape;
+}
+
 std::optional<Options> parse_options(int argc, char** argv) {
   refuse_features_of_the_future(argc, argv);
   Options options;
   std::string budget;
+  std::string link;
   CLI::App app{std::string(kAbout), "train_lm"};
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_input_options(app, options);
-  add_run_options(app, options, budget);
+  add_run_options(app, options, budget, link);
   add_output_options(app, options);
   try {
     app.parse(argc, argv);
@@ -217,6 +245,9 @@ std::optional<Options> parse_options(int argc, char** argv) {
   }
   if (!budget.empty()) {
     options.memory_budget_bytes = parse_size(budget, "--memory-budget");
+  }
+  if (!link.empty()) {
+    options.link = parse_link(link);
   }
   check(app, options);
   return options;

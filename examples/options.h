@@ -1,5 +1,6 @@
 #pragma once
 
+#include <zero/comm/group.h>
 #include <zero/config/config.h>
 
 #include <cstdint>
@@ -32,6 +33,7 @@ struct Options {
   std::int64_t keep = 0;                 ///< newest checkpoints that stay; 0: all
   std::string load;                      ///< folder to go on from; "": start
   std::int64_t memory_budget_bytes = 0;  ///< 0: none
+  std::optional<comm::LinkShape> link;
   std::uint64_t seed = 1234;
   std::string plan;  ///< write the plan there instead of training
 };
@@ -43,5 +45,8 @@ struct Options {
 /// "24GiB", "512 MiB", "1e9" → bytes; units B, kB, MB, GB, TB (powers of 1000) and KiB … TiB, K … T
 /// (powers of 1024).
 [[nodiscard]] std::int64_t parse_size(const std::string& text, const std::string& option);
+
+/// "1GB/s,50us" or "inf": bandwidth (a size, each way) and latency (us, ms or s; 0 if left out).
+[[nodiscard]] comm::LinkShape parse_link(const std::string& text);
 
 }  // namespace zero::examples

@@ -252,7 +252,8 @@ int run_program(int argc, char** argv) {
   return launch({.ranks = options->ranks,
                  .comm = options->comm,
                  .device = options->device,
-                 .threads = options->threads},
+                 .threads = options->threads,
+                 .link = options->link},
                 [&](World& world) { return train(world, *options, model_config); });
 }
 

@@ -32,6 +32,10 @@ Group::Group(RankContext& context, accel::Device& device, int rank, int size)
   ZERO_CHECK(rank >= 0 && rank < size, fmt::format("rank {} of a group of {}", rank, size));
 }
 
+void Group::enqueue_on(Group& inner, Call call, accel::Stream& stream) {
+  inner.enqueue(std::move(call), stream);
+}
+
 // --- checks of one rank's own arguments
 
 void Group::refuse(Verb verb, const std::string& what, const std::string& todo) const {

@@ -58,7 +58,18 @@ int run_rank(World world, const std::function<int(World&)>& body, FirstError& er
   return 0;
 }
 
-int run_local(int ranks, int threads, const std::function<int(World&)>& body) {
+std::unique_ptr<comm::Group> shaped(std::unique_ptr<comm::Group> group,
+                                    const LaunchOptions& options,
+                                    RankContext& context,
+                                    accel::Device& device) {
+  return options.link ? comm::shape_link(std::move(group), *options.link, context, device)
+                      : std::move(group);
+}
+
+int run_local(const LaunchOptions& options,
+              int ranks,
+              int threads,
+              const std::function<int(World&)>& body) {
   const Env env = Env::from_process();
   const std::shared_ptr<comm::LocalHub> hub = comm::make_local_hub(ranks);
   FirstError errors;
@@ -69,7 +80,8 @@ int run_local(int ranks, int threads, const std::function<int(World&)>& body) {
       workers.emplace_back([&, rank] {
         RankContext context(rank, ranks, env);
         const auto device = accel::make_cpu_device(context, threads_per_rank(threads, ranks));
-        const auto group = comm::make_local_group(hub, context, *device);
+        const auto group =
+            shaped(comm::make_local_group(hub, context, *device), options, context, *device);
         codes[static_cast<std::size_t>(rank)] = run_rank({context, *device, *group}, body, errors);
       });
     }
@@ -83,7 +95,8 @@ int run_mpi(const LaunchOptions& options, int threads, const std::function<int(W
   RankContext context(session.rank(), session.size(), Env::from_process());
   const auto device =
       accel::make_cpu_device(context, threads_per_rank(threads, session.local_size()));
-  const auto group = comm::make_mpi_group(session, context, *device);
+  const auto group =
+      shaped(comm::make_mpi_group(session, context, *device), options, context, *device);
   try {
     if (options.ranks > 0 && options.ranks != session.size()) {
       throw InputError(
@@ -132,7 +145,7 @@ int launch(const LaunchOptions& options, const std::function<int(World&)>& body)
                      "--ranks",
                      fmt::format("use 1 to {}, or mpirun", kMaxLocalRanks));
   }
-  return run_local(std::max(1, options.ranks), threads, body);
+  return run_local(options, std::max(1, options.ranks), threads, body);
 }
 
 }  // namespace zero

@@ -27,7 +27,7 @@ TEST_CASE("train_lm: --help names what works and nothing else", "[e2e][cli]") {
         "--seed",        "--export",  "--plan",      "--memory-budget"}) {
     CHECK_THAT(result.out, Catch::Contains(option));
   }
-  for (const char* option : {"--link", "--trace"}) {
+  for (const char* option : {"--trace"}) {
     CHECK_THAT(result.out, !Catch::Contains(option));
     check_refused(support::run_command({program("train_lm"), option, "x"}), option);
   }

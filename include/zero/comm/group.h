@@ -127,6 +127,8 @@ class Group {
  protected:
   /// Enqueues the transport of a checked call on `stream`; implemented by the back ends.
   virtual void enqueue(Call call, accel::Stream& stream) = 0;
+  /// For groups that wrap another: enqueue() of `inner`.
+  static void enqueue_on(Group& inner, Call call, accel::Stream& stream);
   /// Number of the next collective of this group, the same on all ranks. Taken in the order of the
   /// calls.
   [[nodiscard]] std::uint64_t next_sequence() noexcept { return sequence_++; }
@@ -162,6 +164,21 @@ class LocalHub;
 [[nodiscard]] std::unique_ptr<Group> make_local_group(std::shared_ptr<LocalHub> hub,
                                                       RankContext& context,
                                                       accel::Device& device);
+
+/// What a link can do: full duplex, each rank has one of its own.
+struct LinkShape {
+  double bytes_per_s = 0.0;  ///< each way; infinity: no limit
+  double latency_s = 0.0;    ///< of each call
+};
+/// Wraps a group so that every call ends no earlier than such a link would have delivered it: its
+/// bytes (the larger of in and out, as Traffic counts them) ÷ bandwidth after the transfers before
+/// it, plus the latency. Calls on several streams and on groups split from it share the link in the
+/// order in which they reach it. Takes no processor time. To try a slow network on one machine.
+/// InputError for a shape that makes no sense.
+[[nodiscard]] std::unique_ptr<Group> shape_link(std::unique_ptr<Group> group,
+                                                const LinkShape& shape,
+                                                RankContext& context,
+                                                accel::Device& device);
 
 /// MPI as long as the process runs: initialised by the constructor, finalised by the destructor,
 /// which waits for the service thread, the only one that calls MPI. Make one in main, before any

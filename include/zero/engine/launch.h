@@ -4,6 +4,7 @@
 #include <zero/core/rank_context.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace zero {
@@ -21,6 +22,7 @@ struct LaunchOptions {
   std::string comm = "auto";  ///< local, mpi; auto: mpi under mpirun, else local
   std::string device = "cpu";
   int threads = 0;  ///< compute threads a rank; 0: available cores ÷ ranks on this node
+  std::optional<comm::LinkShape> link{};  ///< a network to imitate
 };
 
 /// Runs `body` once on every rank of this process and returns the process's exit status: what the
