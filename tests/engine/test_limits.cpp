@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <regex>
 
 namespace {
@@ -77,8 +78,8 @@ TEST_CASE("limits: stage3_prefetch_bucket_size bounds what is gathered ahead, an
 TEST_CASE("limits: alternating shapes and evaluation keep their prefetch", "[engine][limits]") {
   RunSpec spec = stage3("");
   spec.steps = 8;
-  std::int64_t after_two = 0;
-  std::int64_t at_end = 0;
+  std::atomic<std::int64_t> after_two = 0;  // written by every rank, the same
+  std::atomic<std::int64_t> at_end = 0;
   spec.each_step = [&](Engine& engine, nn::Gpt& /*model*/, int step) {
     (void)engine.evaluate(make_batch(step, 1 + step % 2, 7, 61));
     const Loss loss = engine.forward(make_batch(step, 2, 9, 61));
