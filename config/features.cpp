@@ -13,8 +13,10 @@ constexpr std::array kFeatures = {
     FeatureState{Feature::kFp16, true, "fp16 training"},
     FeatureState{Feature::kBf16, true, "bf16 training"},
     FeatureState{Feature::kScheduler, true, "a learning-rate schedule from the file"},
-    FeatureState{Feature::kOffloadOptimizer, false, "offload of the optimizer"},
-    FeatureState{Feature::kOffloadParam, false, "offload of parameters"},
+    FeatureState{Feature::kOffloadOptimizer, true, "offload of the optimizer"},
+    FeatureState{Feature::kOffloadParam, true, "offload of parameters"},
+    FeatureState{Feature::kOffloadNvme, false, "offload to nvme"},
+    FeatureState{Feature::kOffloadVariant, false, "an update shared between CPU and device"},
     FeatureState{Feature::kPrescale, true, "dividing gradients before their reduction"},
     FeatureState{Feature::kReduceOp, false, "summing gradients without dividing by the ranks"},
     FeatureState{

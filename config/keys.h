@@ -46,6 +46,8 @@ enum class Feature {
   kScheduler,
   kOffloadOptimizer,
   kOffloadParam,
+  kOffloadNvme,
+  kOffloadVariant,
   kPrescale,
   kReduceOp,
   kCommunicationDtype,

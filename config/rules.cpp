@@ -65,6 +65,11 @@ void check_features(Checked& out) {
   if (out.is_true("zero_optimization.cpu_offload")) {
     refuse(out, "zero_optimization.cpu_offload", Feature::kOffloadOptimizer);
   }
+  for (const std::string block : {"offload_optimizer", "offload_param"}) {
+    if (home(out, block) == "nvme" && (block == "offload_optimizer" || stage(out) == 3)) {
+      refuse(out, "zero_optimization." + block + ".device", Feature::kOffloadNvme);
+    }
+  }
   if (stage(out) == 3 && out.is_true("zero_optimization.cpu_offload_param")) {
     refuse(out, "zero_optimization.cpu_offload_param", Feature::kOffloadParam);
   }

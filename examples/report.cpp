@@ -30,8 +30,9 @@ std::vector<Row> rows_of(const StatePlan& plan,
                          const std::vector<RankMemory>& ranks) {
   std::vector<Row> rows;
   for (std::size_t i = 0; i < kCategories; ++i) {
-    Row row{std::string(category_name(static_cast<Category>(i))),
-            {plan.bytes.at(i), stage0.bytes.at(i)}};
+    Row row{
+        std::string(category_name(static_cast<Category>(i))),
+        {plan.bytes.at(i) + plan.host_bytes.at(i), stage0.bytes.at(i) + stage0.host_bytes.at(i)}};
     for (const RankMemory& rank : ranks) {
       row.bytes.push_back(rank.device.peak_bytes.at(i) + rank.host.peak_bytes.at(i));
     }

@@ -23,6 +23,14 @@ Json to_value(const Placement& placement) {
   return {{"partitioned", placement.partitioned}, {"home", home_name(placement.home)}};
 }
 
+Json to_value(const PlannedBytes& planned) {
+  Json bytes = Json::object();
+  for (std::size_t category = 0; category < kCategories; ++category) {
+    bytes[std::string(category_name(static_cast<Category>(category)))] = planned.at(category);
+  }
+  return bytes;
+}
+
 Json to_value(const StatePlan& plan, const Flat& flat) {
   Json params = Json::array();
   for (const FlatParam& param : flat.params) {
@@ -51,10 +59,6 @@ std::string to_json(const StatePlan& plan) {
     }
     units.push_back({{"name", unit.name}, {"shared", unit.shared}, {"flats", flats}});
   }
-  Json bytes = Json::object();
-  for (std::size_t category = 0; category < kCategories; ++category) {
-    bytes[std::string(category_name(static_cast<Category>(category)))] = plan.bytes.at(category);
-  }
   const Json document = {{"ranks", plan.ranks},
                          {"stage", plan.stage},
                          {"model_dtype", dtype_name(plan.model_dtype)},
@@ -62,7 +66,8 @@ std::string to_json(const StatePlan& plan) {
                          {"recompute", plan.recompute},
                          {"elems", plan.elems()},
                          {"padded_elems", plan.padded_elems()},
-                         {"bytes_per_rank", bytes},
+                         {"bytes_per_rank", to_value(plan.bytes)},
+                         {"host_bytes_per_rank", to_value(plan.host_bytes)},
                          {"total_bytes_per_rank", plan.total_bytes()},
                          {"buckets", plan.buckets.size()},
                          {"units", units}};

@@ -54,6 +54,44 @@ void place_states(StatePlan& plan, const StageRow& row) {
   }
 }
 
+/// Offload moves homes: master and moments together, and parameters where they are cut into slices.
+void choose_homes(StatePlan& plan, const Config& config) {
+  const auto home_of = [](const config::OffloadConfig& offload) {
+    return offload.device == "none" ? Home::kDevice : Home::kHost;
+  };
+  for (Flat& flat : plan.flats) {
+    flat.state.home = flat.trainable ? home_of(config.offload_optimizer) : Home::kDevice;
+    flat.parameters.home =
+        flat.parameters.partitioned ? home_of(config.offload_param) : Home::kDevice;
+  }
+  plan.separate_master = plan.model_dtype != DType::kF32 ||
+                         std::any_of(plan.flats.begin(), plan.flats.end(), [](const Flat& flat) {
+                           return flat.trainable && flat.parameters.home != flat.state.home;
+                         });
+}
+
+/// Tiles that are read, updated and written back at the same time.
+constexpr int kTiles = 3;
+/// Elements of a tile at most: bounds staging to 24 MiB, and is long enough to hide its start.
+constexpr std::int64_t kTileElems = std::int64_t{1} << 20;
+
+UpdateTiles plan_tiles(const StatePlan& plan) {
+  UpdateTiles tiles;
+  for (const Flat& flat : plan.flats) {
+    if (!flat.trainable) {
+      continue;
+    }
+    const std::int64_t owned = flat.state.partitioned ? flat.slice_elems : flat.padded_elems;
+    tiles.elems = std::max(tiles.elems, std::min(owned, kTileElems));
+    tiles.space = space_of(flat.state.home);
+    tiles.gradients = tiles.gradients || flat.gradients.home != flat.state.home;
+    tiles.parameters = tiles.parameters || flat.parameters.home != flat.state.home;
+  }
+  tiles.count = tiles.gradients || tiles.parameters ? kTiles : 0;
+  tiles.parameters = tiles.parameters && plan.model_dtype != DType::kF32;
+  return tiles;
+}
+
 /// Elements of each unit that have to be gathered.
 std::vector<std::int64_t> gathered_elems(const StatePlan& plan) {
   std::vector<std::int64_t> elems(plan.units.size());
@@ -234,17 +272,27 @@ std::int64_t kept(const Flat& flat, const Placement& placement) {
 void count_bytes(StatePlan& plan, const ActivationProfile& profile) {
   const auto model_bytes = static_cast<std::int64_t>(dtype_size(plan.model_dtype));
   const auto sum_bytes = static_cast<std::int64_t>(dtype_size(plan.accumulation_dtype));
+  const auto in = [&](MemorySpace space, Category category) -> std::int64_t& {
+    PlannedBytes& bytes = space == MemorySpace::kDevice ? plan.bytes : plan.host_bytes;
+    return bytes.at(static_cast<std::size_t>(category));
+  };
   const auto at = [&](Category category) -> std::int64_t& {
-    return plan.bytes.at(static_cast<std::size_t>(category));
+    return in(MemorySpace::kDevice, category);
   };
   for (const Flat& flat : plan.flats) {
-    at(Category::kParameters) += kept(flat, flat.parameters) * model_bytes;
+    const MemorySpace state = space_of(flat.state.home);
+    in(space_of(flat.parameters.home), Category::kParameters) +=
+        kept(flat, flat.parameters) * model_bytes;
     if (flat.trainable) {
       at(Category::kGradients) += kept(flat, flat.gradients) * sum_bytes;
-      at(Category::kMaster) += plan.separate_master ? kept(flat, flat.state) * 4 : 0;
-      at(Category::kMoments) += kept(flat, flat.state) * 4 * plan.moments;
+      in(state, Category::kMaster) += plan.separate_master ? kept(flat, flat.state) * 4 : 0;
+      in(state, Category::kMoments) += kept(flat, flat.state) * 4 * plan.moments;
     }
   }
+  const UpdateTiles& tiles = plan.tiles;
+  in(tiles.space, tiles.space == MemorySpace::kHost ? Category::kPinned : Category::kStaging) +=
+      tiles.count * tiles.elems *
+      ((tiles.gradients ? sum_bytes : 0) + (tiles.parameters ? model_bytes : 0));
   for (const SlotClass& slots : plan.gather_classes) {
     at(Category::kGathered) += slots.elems * slots.count * model_bytes;
   }
@@ -276,7 +324,8 @@ std::int64_t StatePlan::padded_elems() const {
 }
 
 std::int64_t StatePlan::total_bytes() const {
-  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}) +
+         std::accumulate(host_bytes.begin(), host_bytes.end(), std::int64_t{0});
 }
 
 std::int64_t StatePlan::local_accumulation_bytes() const {
@@ -307,7 +356,6 @@ StatePlan make_plan(Module& model,
     plan.factor_before_reduction = 1.0 / config.gradient_predivide_factor;
     plan.factor_after_reduction = config.gradient_predivide_factor / ranks;
   }
-  plan.separate_master = plan.model_dtype != DType::kF32;
   plan.moments = optimizer_moments(config.optimizer);
   plan.reduce_at_boundary = !row.gradients;
   plan.all_reduce = !row.state;
@@ -320,6 +368,8 @@ StatePlan make_plan(Module& model,
   plan.units = std::move(layout.units);
   plan.flats = std::move(layout.flats);
   place_states(plan, row);
+  choose_homes(plan, config);
+  plan.tiles = plan_tiles(plan);
   plan.prefetch_elems = zero.stage3_prefetch_bucket_size.value_or(default_prefetch(plan));
   plan.gather_classes =
       make_slot_classes(plan, &Flat::gather_class, plan.prefetch_elems, [](const Flat& flat) {

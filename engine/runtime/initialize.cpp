@@ -53,6 +53,7 @@ EngineParts::EngineParts(const InitializeOptions& options, config::Config config
       reduce(world.device.make_stream("reduction")),
       reduce_group(world.group.split(0, world.group.rank())),
       store(plan, parameters_of(model), world, {*compute, *comm}),
+      mover(plan, store, world, *compute),
       reducer(plan, store, world, *reduce_group, {*compute, *reduce}),
       coordinator(plan, model, store, reducer),
       rule(optim::make_update_rule(config.optimizer)),

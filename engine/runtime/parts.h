@@ -2,6 +2,7 @@
 
 #include "engine/optim/optimizer.h"
 #include "engine/unit/coordinator.h"
+#include "engine/unit/state_mover.h"
 #include <zero/accel/arena.h>
 #include <zero/engine/checkpoint.h>
 #include <zero/engine/engine.h>
@@ -58,6 +59,7 @@ struct EngineParts {
   std::unique_ptr<accel::Stream> reduce;      ///< reductions of gradients
   std::unique_ptr<comm::Group> reduce_group;  ///< the same ranks as world.group
   UnitStore store;
+  StateMover mover;
   Reducer reducer;
   Coordinator coordinator;
   std::unique_ptr<optim::UpdateRule> rule;
@@ -129,7 +131,8 @@ struct EngineParts {
   void forget_window();
   void reduce_scalars();
   void update_parameters();
-  void update_flat(int flat, const std::vector<optim::Hyper>& hyper);
+  void update_flat(int flat, const std::vector<optim::Hyper>& hyper, std::int64_t t);
+  void update_range(int flat, Range range, const optim::Hyper& hyper, std::int64_t t);
   /// What the next update uses: the group's values, with rate and betas of the schedule.
   [[nodiscard]] std::vector<optim::Hyper> hyper_now() const;
   /// Takes over what the device has decided about earlier steps; with `wait` about all of them.

@@ -53,6 +53,16 @@ TensorView StateAccess::view(int flat, StateRef state, Range range) const {
   return parts_.store.master(flat, range);
 }
 
+MemorySpace StateAccess::space(int flat, StateRef state) const {
+  const Flat& layout = parts_.plan.flats.at(static_cast<std::size_t>(flat));
+  if (state.kind == StateRef::Kind::kGradient) {
+    return space_of(layout.gradients.home);
+  }
+  const bool is_parameter =
+      state.kind == StateRef::Kind::kMaster && (!parts_.plan.separate_master || !layout.trainable);
+  return space_of(is_parameter ? layout.parameters.home : layout.state.home);
+}
+
 TensorView StateAccess::device(std::int64_t count) const {
   return device_.view(DType::kF32, Shape{kChunkElems}).slice(0, count);
 }
@@ -77,8 +87,9 @@ void StateAccess::read(int flat, StateRef state, Range wanted, bool everywhere, 
 void StateAccess::read_own(int flat, StateRef state, Range wanted, const Take& take) {
   in_chunks(wanted, [&](Range range) {
     accel::Stream& stream = *parts_.comm;
-    parts_.world.device.kernels().cast(view(flat, state, range), device(range.count), stream);
-    parts_.world.device.copy(device(range.count), host(range.count), stream);
+    if (read_home(flat, state, range, stream) == MemorySpace::kDevice) {
+      parts_.world.device.copy(device(range.count), host(range.count), stream);
+    }
     stream.synchronize();
     take(range, std::span<const float>(host(range.count).as<float>()));
   });
@@ -91,12 +102,21 @@ Range StateAccess::kept(int flat, StateRef state) const {
              : held(flat, state);
 }
 
+MemorySpace StateAccess::read_home(int flat, StateRef state, Range range, accel::Stream& stream) {
+  const MemorySpace home = space(flat, state);
+  const TensorView fp32 = home == MemorySpace::kDevice ? device(range.count) : host(range.count);
+  parts_.world.device.kernels(home).cast(view(flat, state, range), fp32, stream);
+  return home;
+}
+
 bool StateAccess::fetch(int flat, StateRef state, Range range, int owner, bool everywhere) {
   comm::Group& group = parts_.world.group;
   accel::Stream& stream = *parts_.comm;
   const TensorView chunk = device(range.count);
   if (group.rank() == owner) {
-    parts_.world.device.kernels().cast(view(flat, state, range), chunk, stream);
+    if (read_home(flat, state, range, stream) == MemorySpace::kHost) {
+      parts_.world.device.copy(host(range.count), chunk, stream);
+    }
   }
   const bool cut = is_cut(flat, state);
   if (cut && everywhere) {
@@ -116,12 +136,14 @@ bool StateAccess::fetch(int flat, StateRef state, Range range, int owner, bool e
 
 void StateAccess::write(int flat, StateRef state, Range range, std::span<const float> values) {
   const Flat& layout = parts_.plan.flats.at(static_cast<std::size_t>(flat));
-  store(range, values, held(flat, state), [&](Range part) { return view(flat, state, part); });
+  store(range, values, held(flat, state), space(flat, state), [&](Range part) {
+    return view(flat, state, part);
+  });
   if (state.kind != StateRef::Kind::kMaster) {
     return;
   }
   if (parts_.plan.separate_master || !layout.parameters.partitioned) {
-    store(range, values, kept(flat, state), [&](Range part) {
+    store(range, values, kept(flat, state), space_of(layout.parameters.home), [&](Range part) {
       return parts_.store.parameters(flat, part);
     });
   }
@@ -131,14 +153,19 @@ void StateAccess::write(int flat, StateRef state, Range range, std::span<const f
 void StateAccess::store(Range range,
                         std::span<const float> values,
                         Range place,
+                        MemorySpace space,
                         const std::function<TensorView(Range)>& view_of_range) {
   accel::Stream& stream = *parts_.compute;
   in_chunks(intersect(range, place), [&](Range part) {
     const auto first = static_cast<std::size_t>(part.begin - range.begin);
     std::ranges::copy(values.subspan(first, static_cast<std::size_t>(part.count)),
                       host(part.count).as<float>().begin());
-    parts_.world.device.copy(host(part.count), device(part.count), stream);
-    parts_.world.device.kernels().cast(device(part.count), view_of_range(part), stream);
+    TensorView fp32 = host(part.count);
+    if (space == MemorySpace::kDevice) {
+      fp32 = device(part.count);
+      parts_.world.device.copy(host(part.count), fp32, stream);
+    }
+    parts_.world.device.kernels(space).cast(fp32, view_of_range(part), stream);
     stream.synchronize();  // the buffers are used again
   });
 }

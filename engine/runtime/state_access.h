@@ -39,14 +39,19 @@ class StateAccess {
   [[nodiscard]] Range held(int flat, StateRef state) const;
   [[nodiscard]] bool is_cut(int flat, StateRef state) const;
   [[nodiscard]] TensorView view(int flat, StateRef state, Range range) const;
+  /// Where that view lies.
+  [[nodiscard]] MemorySpace space(int flat, StateRef state) const;
   [[nodiscard]] TensorView device(std::int64_t count) const;
   [[nodiscard]] TensorView host(std::int64_t count) const;
+  /// Widens this rank's `range` into its device or host buffer, where the state's home is: which.
+  MemorySpace read_home(int flat, StateRef state, Range range, accel::Stream& stream);
   /// Brings `range` from its owner to this rank's host buffer, if it is wanted here: whether it is.
   bool fetch(int flat, StateRef state, Range range, int owner, bool everywhere);
   /// Rounds values of `range` into a view of it, as far as `place` reaches.
   void store(Range range,
              std::span<const float> values,
              Range place,
+             MemorySpace space,
              const std::function<TensorView(Range)>& view_of_range);
 
   EngineParts& parts_;

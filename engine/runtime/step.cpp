@@ -90,48 +90,59 @@ std::vector<optim::Hyper> EngineParts::hyper_now() const {
 
 void EngineParts::update_parameters() {
   const std::vector<optim::Hyper> hyper = hyper_now();
+  const std::int64_t t = applied_steps + 1;
+  if (plan.tiles.count > 0) {
+    settle(true);  // a skipped step leaves nothing in the tiles that could be taken back
+    if (latest.skipped) {
+      return;
+    }
+  }
+  std::vector<int> flats;
   for (int flat = 0; flat < static_cast<int>(plan.flats.size()); ++flat) {
     if (plan.flats[static_cast<std::size_t>(flat)].trainable) {
+      flats.push_back(flat);
       store.before_update(flat);
-      update_flat(flat, hyper);
-      store.publish(flat);
     }
+  }
+  mover.begin_step(scalar_view());
+  for (const int flat : flats) {
+    update_flat(flat, hyper, t);
+    mover.finish_flat();
+    store.publish(flat);
   }
 }
 
 /// Updates this rank's part of a flat: one call for each run of parameters of one group. The
 /// padding between them is zero in every state and stays zero under every rule.
-void EngineParts::update_flat(int flat, const std::vector<optim::Hyper>& hyper) {
+void EngineParts::update_flat(int flat, const std::vector<optim::Hyper>& hyper, std::int64_t t) {
   const Flat& layout = plan.flats[static_cast<std::size_t>(flat)];
   const Range owned = store.owned(flat);
-  const std::int64_t end = owned.begin + owned.count;
   for (std::size_t first = 0; first < layout.params.size();) {
     const int group = plan.params[layout.params[first].param].group;
     std::size_t last = first + 1;
     while (last < layout.params.size() && plan.params[layout.params[last].param].group == group) {
       ++last;
     }
-    const std::int64_t run_end =
+    const std::int64_t begin = layout.params[first].offset;
+    const std::int64_t end =
         last < layout.params.size() ? layout.params[last].offset : layout.padded_elems;
-    const std::int64_t begin = std::max(owned.begin, layout.params[first].offset);
-    const Range range{begin, std::min(end, run_end) - begin};
+    update_range(
+        flat, intersect(owned, {begin, end - begin}), hyper[static_cast<std::size_t>(group)], t);
     first = last;
-    if (range.count <= 0) {
-      continue;
-    }
-    optim::Segment segment{store.master(flat, range), {}, store.gradients(flat, range), {}};
+  }
+}
+
+void EngineParts::update_range(int flat, Range range, const optim::Hyper& hyper, std::int64_t t) {
+  while (range.count > 0) {
+    const Range tile = mover.first_tile(range);
+    const UpdateSite site = mover.open(flat, tile);
+    optim::Segment segment{store.master(flat, tile), {}, site.gradient, site.model_copy};
     for (int moment = 0; moment < plan.moments; ++moment) {
-      segment.moments.push_back(store.moment(flat, moment, range));
+      segment.moments.push_back(store.moment(flat, moment, tile));
     }
-    if (plan.separate_master) {
-      segment.model_copy = store.parameters(flat, range);
-    }
-    rule->update(segment,
-                 hyper[static_cast<std::size_t>(group)],
-                 applied_steps + 1,
-                 scalar_view(),
-                 world.device.kernels(),
-                 *compute);
+    rule->update(segment, hyper, t, site.scalars, site.kernels, site.stream);
+    mover.close(flat, tile);
+    range = {tile.begin + tile.count, range.count - tile.count};
   }
 }
 

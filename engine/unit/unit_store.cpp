@@ -43,8 +43,8 @@ void UnitStore::allocate(int flat) {
   const Flat& layout = flat_plan(flat);
   const auto make = [&](const Placement& placement, DType dtype, Category category) {
     const std::int64_t elems = placement.partitioned ? layout.slice_elems : layout.padded_elems;
-    accel::Buffer buffer =
-        world_.device.allocate(static_cast<std::size_t>(elems) * dtype_size(dtype), category);
+    accel::Buffer buffer = world_.device.allocate(
+        static_cast<std::size_t>(elems) * dtype_size(dtype), category, space_of(placement.home));
     world_.device.zero(buffer.view(dtype, Shape{elems}), streams_.compute);
     return buffer;
   };
@@ -87,7 +87,12 @@ void UnitStore::fill(int flat, const InitialValues& values) {
       accel::Buffer scratch = world_.device.allocate(host.bytes(), Category::kStaging);
       const TensorView fp32 = scratch.view(DType::kF32, Shape{count});
       world_.device.upload(storage, fp32, streams_.compute);
-      world_.device.kernels().cast(fp32, parameters(flat, {at, count}), streams_.compute);
+      if (layout.parameters.home == Home::kDevice) {
+        world_.device.kernels().cast(fp32, parameters(flat, {at, count}), streams_.compute);
+      } else {
+        world_.device.kernels(MemorySpace::kHost)
+            .cast(host, parameters(flat, {at, count}), streams_.compute);
+      }
       const std::int64_t first = std::max(at, mastered.begin);
       const std::int64_t last = std::min(at + count, mastered.begin + mastered.count);
       if (first < last) {

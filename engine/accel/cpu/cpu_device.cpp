@@ -44,7 +44,8 @@ class CpuDevice final : public Device {
 
   [[nodiscard]] const std::string& name() const override { return name_; }
   [[nodiscard]] int threads() const override { return threads_; }
-  [[nodiscard]] const Kernels& kernels() const override { return *kernels_; }
+  using Device::kernels;
+  [[nodiscard]] const Kernels& kernels(MemorySpace /*space*/) const override { return *kernels_; }
 
   [[nodiscard]] Buffer allocate(std::size_t bytes, Category category, MemorySpace space) override {
     context_.ledger.add(space, category, static_cast<std::int64_t>(bytes));

@@ -67,7 +67,9 @@ class Device {
   [[nodiscard]] virtual const std::string& name() const = 0;
   /// Compute threads of this rank (CPU) or 1.
   [[nodiscard]] virtual int threads() const = 0;
-  [[nodiscard]] virtual const Kernels& kernels() const = 0;
+  /// Kernels on tensors that all lie in `space`; those for kHost run on the CPU, on any stream.
+  [[nodiscard]] virtual const Kernels& kernels(MemorySpace space) const = 0;
+  [[nodiscard]] const Kernels& kernels() const { return kernels(MemorySpace::kDevice); }
 
   /// `bytes` of uninitialised memory, 64-byte aligned (4096 from 1 MiB on). kHost is page-aligned
   /// memory that copies to and from the device run asynchronously with. Throws ResourceError naming

@@ -18,6 +18,11 @@ inline constexpr std::int64_t kAlignElems = 64;
 /// Where one kind of state lives.
 enum class Home : std::uint8_t { kDevice, kHost, kNvme };
 
+/// The memory that a home's values are read and written in.
+[[nodiscard]] constexpr MemorySpace space_of(Home home) noexcept {
+  return home == Home::kDevice ? MemorySpace::kDevice : MemorySpace::kHost;
+}
+
 /// One cell of the table in docs/ARCHITECTURE.md: is this state cut over the ranks, and where does
 /// it live?
 struct Placement {
@@ -46,7 +51,7 @@ struct Flat {
 
   Placement parameters{};
   Placement gradients{};
-  Placement state{};      ///< master and moments
+  Placement state{};      ///< master and moments; one home in all trainable flats
   int gather_class = -1;  ///< slot class that holds it gathered; −1: never needs one
   int gradient_class =
       -1;  ///< slots that backward writes its gradient to; −1: accumulates in place
@@ -85,6 +90,16 @@ struct PlanOptions {
   bool local_accumulation = false;
 };
 
+/// Buffers in which an update meets what lives elsewhere, each for one tile of a flat: gradients on
+/// their way to the home of master and moments, and 16-bit parameters on their way back.
+struct UpdateTiles {
+  int count = 0;  ///< 0: every update finds all it needs at one home
+  std::int64_t elems = 0;
+  MemorySpace space = MemorySpace::kDevice;
+  bool gradients = false;
+  bool parameters = false;
+};
+
 /// Planned bytes of one rank by category; every rank holds the same.
 using PlannedBytes = std::array<std::int64_t, kCategories>;
 
@@ -95,8 +110,8 @@ struct StatePlan {
   DType model_dtype = DType::kF32;
   DType accumulation_dtype = DType::kF32;   ///< data_types.grad_accum_dtype, default: the model's
   DType communication_dtype = DType::kF32;  ///< communication_data_type, default: the model's
-  bool separate_master = false;             ///< false: fp32 parameters are their own master
-  int moments = 2;                          ///< fp32 states a parameter that the optimizer keeps
+  bool separate_master = false;  ///< false: fp32 parameters are their own master, at one home
+  int moments = 2;               ///< fp32 states a parameter that the optimizer keeps
   bool reduce_at_boundary =
       false;                ///< gradients are summed locally and reduced once a step (stages 0, 1)
   bool all_reduce = false;  ///< gradients end up whole (stage 0), else each rank keeps its slice
@@ -118,12 +133,15 @@ struct StatePlan {
   std::vector<SlotClass> gradient_classes;   ///< model dtype
   std::vector<SlotClass> transport_classes;  ///< communication dtype
   std::vector<Bucket> buckets;  ///< launch order: reverse of declaration, shared units last
-  PlannedBytes bytes{};
+  UpdateTiles tiles;
+  PlannedBytes bytes{};       ///< on the device
+  PlannedBytes host_bytes{};  ///< in host memory
 
   /// Elements of trainable and frozen parameters, without padding.
   [[nodiscard]] std::int64_t elems() const;
   /// Sum of the flats' padded elements.
   [[nodiscard]] std::int64_t padded_elems() const;
+  /// Sum of all categories, device and host.
   [[nodiscard]] std::int64_t total_bytes() const;
   /// What whole gradients would take on each rank beyond the plan; 0 where they are whole.
   [[nodiscard]] std::int64_t local_accumulation_bytes() const;
