@@ -10,5 +10,6 @@ void add_validate(CLI::App& app, int& status);
 void add_explain(CLI::App& app, int& status);
 void add_convert(CLI::App& app, int& status);
 void add_checkpoint(CLI::App& app, int& status);
+void add_bench(CLI::App& app);
 
 }  // namespace zero::cli

@@ -19,6 +19,7 @@ int run(int argc, char** argv) {
   zero::cli::add_explain(app, status);
   zero::cli::add_convert(app, status);
   zero::cli::add_checkpoint(app, status);
+  zero::cli::add_bench(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -2,7 +2,7 @@
 include(CMakePackageConfigHelpers)
 
 set(ZERO_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/zero)
-set(ZERO_LAYERS core config accel comm safetensors nn engine)
+set(ZERO_LAYERS core config accel comm offload safetensors nn engine)
 list(TRANSFORM ZERO_LAYERS PREPEND zero_ OUTPUT_VARIABLE layers)
 # zero::zero: all layers at once.
 add_library(zero_all INTERFACE)
@@ -21,10 +21,13 @@ install(FILES ${PROJECT_BINARY_DIR}/zeroConfig.cmake ${PROJECT_BINARY_DIR}/zeroC
         DESTINATION ${ZERO_CMAKE_DIR})
 
 # pkg-config: the libraries are static, so what they use is listed too.
-set(ZERO_PC_LIBS "-lzero_nn -lzero_engine -lzero_safetensors -lzero_config -lzero_comm -lzero_accel -lzero_core")
+set(ZERO_PC_LIBS "-lzero_nn -lzero_engine -lzero_safetensors -lzero_config -lzero_offload -lzero_comm -lzero_accel -lzero_core")
 string(APPEND ZERO_PC_LIBS " ${OpenMP_CXX_FLAGS} -pthread")
 if(ZERO_HAVE_DNNL)
   string(APPEND ZERO_PC_LIBS " -ldnnl")
+endif()
+if(ZERO_HAVE_AIO)
+  string(APPEND ZERO_PC_LIBS " -laio")
 endif()
 if(ZERO_HAVE_MPI)
   string(APPEND ZERO_PC_LIBS " ${MPI_CXX_LIBRARIES}")

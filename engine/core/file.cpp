@@ -18,13 +18,6 @@ namespace {
 /// Linux moves at most this much in one call.
 constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
 
-[[noreturn]] void fail(const std::string& what, const std::string& path, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT;
-  throw IoError(fmt::format("{}: {}", what, std::generic_category().message(error)),
-                path,
-                full ? "make room or choose another folder" : "");
-}
-
 /// Calls until it is not interrupted.
 template <class Call>
 auto retry(Call&& call) {
@@ -38,6 +31,13 @@ auto retry(Call&& call) {
 
 }  // namespace
 
+void throw_io_error(const std::string& what, const std::string& path, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT;
+  throw IoError(fmt::format("{}: {}", what, std::generic_category().message(error)),
+                path,
+                full ? "make room or choose another folder" : "");
+}
+
 void File::Traits::close(int descriptor) noexcept {
   ::close(descriptor);
 }
@@ -50,12 +50,12 @@ File File::open_to_read(const std::string& path) {
     if (errno == ENOENT || errno == ENOTDIR) {
       throw InputError("no such file", path);
     }
-    fail("cannot open to read", path, errno);
+    throw_io_error("cannot open to read", path, errno);
   }
   File file(path, descriptor);
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) {
-    fail("cannot ask for the size", path, errno);
+    throw_io_error("cannot ask for the size", path, errno);
   }
   if (!S_ISREG(status.st_mode)) {
     throw InputError("not a regular file", path);
@@ -67,7 +67,7 @@ File File::create(const std::string& path) {
   const int descriptor = retry(
       [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode_t{0666}); });
   if (descriptor < 0) {
-    fail("cannot create", path, errno);
+    throw_io_error("cannot create", path, errno);
   }
   return {path, descriptor};
 }
@@ -75,9 +75,14 @@ File File::create(const std::string& path) {
 std::uint64_t File::size_bytes() const {
   struct stat status {};
   if (::fstat(descriptor_.get(), &status) != 0) {
-    fail("cannot ask for the size", path_, errno);
+    throw_io_error("cannot ask for the size", path_, errno);
   }
   return static_cast<std::uint64_t>(status.st_size);
+}
+
+bool File::bypass_page_cache() const noexcept {
+  const int flags = ::fcntl(descriptor_.get(), F_GETFL);
+  return flags >= 0 && ::fcntl(descriptor_.get(), F_SETFL, flags | O_DIRECT) == 0;
 }
 
 void File::read_at(std::span<std::byte> into, std::uint64_t offset) const {
@@ -89,7 +94,7 @@ void File::read_at(std::span<std::byte> into, std::uint64_t offset) const {
                      static_cast<off_t>(offset));
     });
     if (got < 0) {
-      fail(fmt::format("cannot read {} bytes at {}", into.size(), offset), path_, errno);
+      throw_io_error(fmt::format("cannot read {} bytes at {}", into.size(), offset), path_, errno);
     }
     if (got == 0) {
       throw IoError(fmt::format("the file ends at {}, {} bytes too early", offset, into.size()),
@@ -110,9 +115,9 @@ void File::write_at(std::span<const std::byte> from, std::uint64_t offset) const
                       static_cast<off_t>(offset));
     });
     if (done <= 0) {
-      fail(fmt::format("cannot write {} bytes at {}", from.size(), offset),
-           path_,
-           done == 0 ? ENOSPC : errno);
+      throw_io_error(fmt::format("cannot write {} bytes at {}", from.size(), offset),
+                     path_,
+                     done == 0 ? ENOSPC : errno);
     }
     from = from.subspan(static_cast<std::size_t>(done));
     offset += static_cast<std::uint64_t>(done);
@@ -122,17 +127,17 @@ void File::write_at(std::span<const std::byte> from, std::uint64_t offset) const
 void File::reserve(std::uint64_t bytes) const {
   const auto length = static_cast<off_t>(bytes);
   if (retry([&] { return ::ftruncate(descriptor_.get(), length); }) != 0) {
-    fail(fmt::format("cannot make the file {} bytes long", bytes), path_, errno);
+    throw_io_error(fmt::format("cannot make the file {} bytes long", bytes), path_, errno);
   }
   if (bytes > 0 && retry([&] { return ::fallocate(descriptor_.get(), 0, 0, length); }) != 0 &&
       errno != EOPNOTSUPP && errno != ENOSYS) {
-    fail(fmt::format("cannot reserve the {} bytes needed", bytes), path_, errno);
+    throw_io_error(fmt::format("cannot reserve the {} bytes needed", bytes), path_, errno);
   }
 }
 
 void File::sync() const {
   if (retry([&] { return ::fsync(descriptor_.get()); }) != 0) {
-    fail("cannot bring the file to the disk", path_, errno);
+    throw_io_error("cannot bring the file to the disk", path_, errno);
   }
 }
 
@@ -140,7 +145,7 @@ void File::close() {
   // Linux frees the descriptor even when close reports an error, EINTR included.
   if (const int descriptor = descriptor_.release();
       descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR) {
-    fail("cannot close", path_, errno);
+    throw_io_error("cannot close", path_, errno);
   }
 }
 
@@ -155,12 +160,12 @@ void sync_folder_of(const std::string& path) {
   const int descriptor =
       retry([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (descriptor < 0) {
-    fail("cannot open the folder", folder.string(), errno);
+    throw_io_error("cannot open the folder", folder.string(), errno);
   }
   const int failed = ::fsync(descriptor) != 0 ? errno : 0;
   ::close(descriptor);
   if (failed != 0 && failed != EINVAL) {  // some file systems cannot sync a folder
-    fail("cannot bring the folder to the disk", folder.string(), failed);
+    throw_io_error("cannot bring the folder to the disk", folder.string(), failed);
   }
 }
 
@@ -168,7 +173,7 @@ void sync_folder_of(const std::string& path) {
 
 void replace_file(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0) {
-    fail("cannot rename " + from, to, errno);
+    throw_io_error("cannot rename " + from, to, errno);
   }
   sync_folder_of(to);
 }

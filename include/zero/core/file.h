@@ -24,6 +24,11 @@ class File {
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   [[nodiscard]] std::uint64_t size_bytes() const;
+  /// For calls that this class does not make.
+  [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
+  /// From now on transfers go around the page cache (O_DIRECT), if the file system can: whether it
+  /// can. Memory, positions and lengths must then be multiples of the disk's blocks.
+  [[nodiscard]] bool bypass_page_cache() const noexcept;
   /// Fills `into` from `offset`. IoError if the file ends before.
   void read_at(std::span<std::byte> into, std::uint64_t offset) const;
   void write_at(std::span<const std::byte> from, std::uint64_t offset) const;
@@ -46,6 +51,9 @@ class File {
   std::string path_;
   UniqueHandle<Traits> descriptor_;
 };
+
+/// Throws the IoError of a system call that failed with `error` (errno) on `path`.
+[[noreturn]] void throw_io_error(const std::string& what, const std::string& path, int error);
 
 /// Gives `from` the name `to` in one step, whether or not there is a `to` already, and makes that
 /// durable.
