@@ -154,6 +154,7 @@ std::map<std::string, Json, std::less<>> auto_fills(const LoadOptions& options) 
 
 Checked check(std::string text, const LoadOptions& options) {
   Checked out;
+  out.world = options.world;
   out.document = read_document(std::move(text));
   report_text_faults(out);
   const auto& faults = out.document.faults;

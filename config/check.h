@@ -47,6 +47,7 @@ struct Checked {
   std::map<std::string, Value, std::less<>> values;
   std::vector<Issue> errors, warnings, blockers;
   Batch batch;
+  std::int64_t world = 1;  ///< ranks
 
   /// The value in force: that of the file, or the table's default.
   [[nodiscard]] const Json& at(std::string_view path) const;

@@ -243,15 +243,17 @@ constexpr std::array kActivation = {
     Key{"profile", kBool, "false", kForeign, F::kIdle, "time each checkpoint", kNoTiming},
 };
 
-constexpr std::string_view kNoLog = "collectives are not logged yet";
+constexpr std::string_view kNoLog =
+    "sums by kind of call are logged, with no names; --trace shows each call";
 constexpr std::array kComms = {
     Key{"enabled",
         kBool,
         "false",
         kShould,
-        F::kIdle,
-        "without effect in DeepSpeed too: the block's presence switches the logger on",
-        kNoLog},
+        F::kNow,
+        "without effect, as in DeepSpeed: the block's presence switches the logger on. Every "
+        "steps_per_print (or 10) steps: calls, bytes and time of gathers and reductions",
+        "two events for each call"},
     Key{"prof_all", kBool, "true", kShould, F::kIdle, "log every collective", kNoLog},
     Key{"prof_ops", kList, "[]", kShould, F::kIdle, "names of those to log", kNoLog},
     Key{"verbose", kBool, "false", kShould, F::kIdle, "print every call", kNoLog},

@@ -111,6 +111,8 @@ ZeroOptimization read_zero(const Checked& c) {
   zero.stage3_param_persistence_threshold = size("stage3_param_persistence_threshold");
   zero.stage3_model_persistence_threshold = size("stage3_model_persistence_threshold");
   zero.stage3_max_live_parameters = size("stage3_max_live_parameters");
+  zero.zero_hpz_partition_size = size("zero_hpz_partition_size");
+  zero.mics_shard_size = size("mics_shard_size");
   zero.stage3_max_reuse_distance = size("stage3_max_reuse_distance");
   zero.stage3_gather_16bit_weights_on_model_save =
       flag("stage3_gather_16bit_weights_on_model_save") ||
@@ -187,6 +189,8 @@ Config read_config(const Checked& c) {
   const Json& print = c.at("steps_per_print");
   config.steps_per_print = print.is_number() ? print.get<std::int64_t>() : 0;
   config.wall_clock_breakdown = truthy(c.at("wall_clock_breakdown"));
+  config.memory_breakdown = truthy(c.at("memory_breakdown"));
+  config.comms_logger = c.given("comms_logger");
   config.prescale_gradients = truthy(c.at("prescale_gradients"));
   config.gradient_predivide_factor = get<double>(c, "gradient_predivide_factor");
   config.communication_data_type = dtype_named(c.at("communication_data_type"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace zero::config {
 namespace {
@@ -383,6 +384,27 @@ constexpr std::array kRules = {
          "zero_optimization.zero_quantized_weights",
          "does not work with torch_autocast",
          "keep one of them"},
+    Rule{"34",
+         When::kBuild,
+         [](const Checked& c) {
+           const double node = number(c, "zero_optimization.zero_hpz_partition_size");
+           return stage(c) == 3 && node > 1.0 && node < static_cast<double>(c.world) &&
+                  std::fmod(static_cast<double>(c.world), node) != 0.0;
+         },
+         "zero_optimization.zero_hpz_partition_size",
+         "does not divide the number of ranks",
+         "use the number of ranks of a node"},
+    Rule{"mics",
+         When::kBuild,
+         [](const Checked& c) {
+           const double shard = number(c, "zero_optimization.mics_shard_size");
+           return stage(c) == 3 && shard > 0.0 &&
+                  (std::fmod(static_cast<double>(c.world), shard) != 0.0 ||
+                   number(c, "zero_optimization.zero_hpz_partition_size") > 1.0);
+         },
+         "zero_optimization.mics_shard_size",
+         "needs a divisor of the number of ranks, and no zero_hpz_partition_size beside it",
+         "use the number of ranks of a node"},
     Rule{"37",
          When::kParse,
          [](const Checked& c) { return both(c, "cpu_offload", "offload_optimizer"); },

@@ -23,21 +23,6 @@ constexpr std::string_view kAbout =
     "Trains a GPT language model under ZeRO as a ds_config.json says.\n"
     "Under mpirun it uses the ranks it was given; otherwise it starts --ranks ranks itself.\n";
 
-/// Options that the contract names and that come with later features.
-constexpr std::array<std::string_view, 6> kNotYet = {"--trace"};
-
-void refuse_features_of_the_future(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    const std::string_view name = argument.substr(0, argument.find('='));
-    if (std::find(kNotYet.begin(), kNotYet.end(), name) != kNotYet.end()) {
-      throw InputError(fmt::format("option {} is not available yet", name),
-                       "command line",
-                       "leave it out; --help lists what works");
-    }
-  }
-}
-
 /// CLI11 would wrap a negative number into a large one.
 std::string not_negative(const std::string& text) {
   return text.find('-') == std::string::npos ? "" : text + " is negative";
@@ -109,6 +94,8 @@ void add_output_options(CLI::App& app, Options& options) {
   app.add_option(
          "--load", options.load, "go on from the latest checkpoint there; --steps is the total")
       ->type_name("DIR");
+  app.add_option("--trace", options.trace, "write a timeline of all streams for Perfetto")
+      ->type_name("FILE.json");
   app.add_option("--plan", options.plan, "write what each rank would keep, and stop")
       ->type_name("FILE.json");
 }
@@ -226,7 +213,6 @@ comm::LinkShape parse_link(const std::string& text) {
 }
 
 std::optional<Options> parse_options(int argc, char** argv) {
-  refuse_features_of_the_future(argc, argv);
   Options options;
   std::string budget;
   std::string link;

@@ -34,6 +34,7 @@ struct Options {
   std::string load;                      ///< folder to go on from; "": start
   std::int64_t memory_budget_bytes = 0;  ///< 0: none
   std::optional<comm::LinkShape> link;
+  std::string trace;  ///< file for a timeline; "": none
   std::uint64_t seed = 1234;
   std::string plan;  ///< write the plan there instead of training
 };

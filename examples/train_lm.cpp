@@ -200,7 +200,8 @@ int train(World& world, const Options& options, const nn::GptConfig& model_confi
                                   .batch = options.batch,
                                   .seed = options.seed,
                                   .initial_values = initial_values(options, model),
-                                  .memory_budget_bytes = options.memory_budget_bytes});
+                                  .memory_budget_bytes = options.memory_budget_bytes,
+                                  .trace = !options.trace.empty()});
   const config::Config& config = engine->config();
   const std::int64_t pass = std::max<std::int64_t>(1, corpus.windows() / config.train_batch_size);
   const std::int64_t steps = options.steps.value_or(pass);
@@ -223,6 +224,9 @@ int train(World& world, const Options& options, const nn::GptConfig& model_confi
   recorder.summary(*engine, memory, vote.signal());
   if (!options.export_path.empty()) {
     engine->export_weights(options.export_path);
+  }
+  if (!options.trace.empty()) {
+    engine->write_trace(options.trace);
   }
   report(run, recorder, stage0, memory);
   if (options.sample > 0 && vote.signal() == 0) {

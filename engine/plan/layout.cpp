@@ -94,7 +94,7 @@ class UnitBuilder {
 /// Appends the flats of one unit: at most one for each (trainable, persistent).
 void add_flats(Layout& layout,
                const Draft& draft,
-               int ranks,
+               int shards,
                const std::vector<bool>& persistent,
                const std::unordered_map<const Parameter*, std::size_t>& index_of) {
   const int unit = static_cast<int>(layout.units.size());
@@ -115,14 +115,14 @@ void add_flats(Layout& layout,
   }
   for (const int index : layout.units.back().flats) {
     Flat& flat = layout.flats[static_cast<std::size_t>(index)];
-    flat.padded_elems = round_up(flat.padded_elems, ranks * kAlignElems);
-    flat.slice_elems = flat.padded_elems / ranks;
+    flat.padded_elems = round_up(flat.padded_elems, shards * kAlignElems);
+    flat.slice_elems = flat.padded_elems / shards;
   }
 }
 
 }  // namespace
 
-Layout make_layout(Module& model, int ranks, const std::vector<bool>& persistent) {
+Layout make_layout(Module& model, int shards, const std::vector<bool>& persistent) {
   Layout layout;
   std::unordered_map<const Parameter*, std::size_t> index_of;
   std::unordered_set<std::string> names;
@@ -137,7 +137,7 @@ Layout make_layout(Module& model, int ranks, const std::vector<bool>& persistent
   }
   for (const Draft& draft : UnitBuilder(model).take()) {
     if (!draft.params.empty()) {
-      add_flats(layout, draft, ranks, persistent, index_of);
+      add_flats(layout, draft, shards, persistent, index_of);
     }
   }
   return layout;

@@ -13,6 +13,6 @@ struct Layout {
 };
 
 /// `persistent(param)`: whether a parameter stays gathered. Throws InputError for duplicate names.
-[[nodiscard]] Layout make_layout(Module& model, int ranks, const std::vector<bool>& persistent);
+[[nodiscard]] Layout make_layout(Module& model, int shards, const std::vector<bool>& persistent);
 
 }  // namespace zero

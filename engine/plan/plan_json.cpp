@@ -60,6 +60,8 @@ std::string to_json(const StatePlan& plan) {
     units.push_back({{"name", unit.name}, {"shared", unit.shared}, {"flats", flats}});
   }
   const Json document = {{"ranks", plan.ranks},
+                         {"shards", plan.shards},
+                         {"node_ranks", plan.node_ranks},
                          {"stage", plan.stage},
                          {"model_dtype", dtype_name(plan.model_dtype)},
                          {"accumulation_dtype", dtype_name(plan.accumulation_dtype)},

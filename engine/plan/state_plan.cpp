@@ -54,6 +54,20 @@ void place_states(StatePlan& plan, const StageRow& row) {
   }
 }
 
+/// Over how many ranks states are cut (MiCS: Zhang et al. 2022), and how many keep a second copy of
+/// what they gather (hpZ of ZeRO++: Wang et al. 2023). Both concern partitioned parameters only, as
+/// in DeepSpeed; the config has checked that they divide the ranks.
+void choose_shards(StatePlan& plan, const StageRow& row, const config::ZeroOptimization& zero) {
+  const auto ranks = static_cast<std::int64_t>(plan.ranks);
+  const std::int64_t shards =
+      row.parameters && zero.mics_shard_size > 0 ? zero.mics_shard_size : ranks;
+  const std::int64_t node = row.parameters ? std::min(zero.zero_hpz_partition_size, ranks) : 1;
+  ZERO_CHECK(ranks % shards == 0 && ranks % std::max<std::int64_t>(1, node) == 0,
+             "shards that do not divide the ranks");
+  plan.shards = static_cast<int>(shards);
+  plan.node_ranks = static_cast<int>(std::max<std::int64_t>(1, node));
+}
+
 /// Offload moves homes: master and moments together, and parameters where they are cut into slices.
 void choose_homes(StatePlan& plan, const Config& config) {
   const auto home_of = [](const config::OffloadConfig& offload) {
@@ -234,7 +248,7 @@ std::vector<Bucket> make_buckets(const StatePlan& plan, std::int64_t reduce_buck
       continue;
     }
     const std::int64_t piece =
-        std::max(kAlignElems, limit / plan.ranks / kAlignElems * kAlignElems);
+        std::max(kAlignElems, limit / plan.shards / kAlignElems * kAlignElems);
     for (std::int64_t begin = 0; begin < flat.slice_elems; begin += piece) {
       buckets.push_back(
           {{.flat = index, .begin = begin, .count = std::min(piece, flat.slice_elems - begin)}});
@@ -283,6 +297,9 @@ void count_bytes(StatePlan& plan, const ActivationProfile& profile) {
     const MemorySpace state = space_of(flat.state.home);
     in(space_of(flat.parameters.home), Category::kParameters) +=
         kept(flat, flat.parameters) * model_bytes;
+    if (flat.parameters.partitioned && plan.node_ranks > 1) {
+      at(Category::kParameters) += flat.padded_elems / plan.node_ranks * model_bytes;
+    }
     if (flat.trainable) {
       at(Category::kGradients) += kept(flat, flat.gradients) * sum_bytes;
       in(state, Category::kMaster) += plan.separate_master ? kept(flat, flat.state) * 4 : 0;
@@ -347,6 +364,7 @@ StatePlan make_plan(Module& model,
   StatePlan plan;
   plan.ranks = ranks;
   plan.stage = zero.stage;
+  choose_shards(plan, row, zero);
   plan.model_dtype = config.model_dtype();
   plan.accumulation_dtype = config.grad_accum_dtype.value_or(plan.model_dtype);
   plan.communication_dtype = config.communication_data_type.value_or(plan.model_dtype);
@@ -363,7 +381,7 @@ StatePlan make_plan(Module& model,
   plan.max_reuse_elems = zero.stage3_max_reuse_distance;
   plan.max_live_elems = zero.stage3_max_live_parameters;
   plan.gather_bucket_elems = zero.allgather_bucket_size;
-  Layout layout = make_layout(model, ranks, choose_persistent(model, config, row.parameters));
+  Layout layout = make_layout(model, plan.shards, choose_persistent(model, config, row.parameters));
   plan.params = std::move(layout.params);
   plan.units = std::move(layout.units);
   plan.flats = std::move(layout.flats);

@@ -131,8 +131,12 @@ class Saver {
     }
   }
 
-  /// This rank's slice of every flat, whatever the plan lets it keep beyond that.
+  /// This rank's slice of every flat, whatever the plan lets it keep beyond that. One copy of the
+  /// model is enough.
   void write_rank_file() {
+    if (!parts_.store.counts()) {
+      return;
+    }
     std::vector<SafetensorsWriter::Tensor> tensors;
     each_part([&](int /*flat*/, StateRef state, const Part& part) {
       tensors.push_back({name_of(state, part), DType::kF32, Shape{part.range.count}});
@@ -180,7 +184,7 @@ class Saver {
           {info.name, safetensors::dims_of(info.shape), info.trainable, info.group});
     }
     std::vector<SafetensorsReader> files;
-    for (int rank = 0; rank < parts_.plan.ranks; ++rank) {
+    for (int rank = 0; rank < parts_.plan.shards; ++rank) {
       const std::string path = in_partial(file_name(rank));
       const File sums = File::open_to_read(path + ".sums");
       std::vector<std::uint64_t> blocks(sums.size_bytes() / sizeof(std::uint64_t));
@@ -190,12 +194,12 @@ class Saver {
       files.emplace_back(path);
     }
     for (const Flat& flat : parts_.plan.flats) {
-      for (int rank = 0; rank < parts_.plan.ranks; ++rank) {
+      for (int rank = 0; rank < parts_.plan.shards; ++rank) {
         add_extents(flat, rank, files[static_cast<std::size_t>(rank)], manifest);
       }
     }
     write_text(in_partial("manifest.json"), manifest.to_json());
-    for (int rank = 0; rank < parts_.plan.ranks; ++rank) {
+    for (int rank = 0; rank < parts_.plan.shards; ++rank) {
       fs::remove(in_partial(file_name(rank) + ".sums"));
     }
   }

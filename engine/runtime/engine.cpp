@@ -1,4 +1,5 @@
 #include "engine/runtime/parts.h"
+#include <zero/accel/timing.h>
 
 #include <fmt/format.h>
 
@@ -134,11 +135,15 @@ Loss Engine::forward(const Batch& batch) {
   ActivationMemory& memory = parts.activation_memory(index, parts.profiles[key]);
   Loss loss;
   loss.state_ = parts.take_loss();
+  Timeline& timeline = parts.world.context.timeline;
+  const accel::SpanStart start = accel::begin_span(timeline, *parts.compute);
   parts.coordinator.begin_pass(Pass::kForward);
   Execution execution = parts.execution(memory.arena, Phase::kTrain);
   execution.random = parts.next_random();
   parts.model.forward(batch, loss.state_->device_value.view(DType::kF32, Shape{1}), execution);
   parts.coordinator.end_pass();
+  accel::end_span(timeline, *parts.compute, start, Activity::kForward, "forward");
+  parts.sample_counters();
   parts.deliver_loss(*loss.state_);
   parts.outstanding.push_back({loss.state_, parts.coordinator.uses(), index});
   return loss;
@@ -163,11 +168,15 @@ void Engine::backward(const Loss& loss) {
   const auto seed = static_cast<float>(
       parts.scaler.scale() / static_cast<double>(parts.config.gradient_accumulation_steps));
   parts.reducer.begin_micro_step(forward.uses, parts.at_boundary());
+  Timeline& timeline = parts.world.context.timeline;
+  const accel::SpanStart start = accel::begin_span(timeline, *parts.compute);
   parts.coordinator.begin_pass(Pass::kBackward);
   Execution execution = parts.execution(parts.activations[forward.arena]->arena, Phase::kTrain);
   parts.model.backward(seed, execution);
   parts.coordinator.end_pass();
   parts.reducer.finish_micro_step();
+  accel::end_span(timeline, *parts.compute, start, Activity::kBackward, "backward");
+  parts.sample_counters();
   parts.world.device.kernels().sum_exactly(
       forward.loss->device_value.view(DType::kF32, Shape{1}), parts.limb_row(1), *parts.compute);
   forward.loss->idle = parts.compute->record();
@@ -284,7 +293,8 @@ const StatePlan& Engine::plan() const {
 }
 comm::Traffic Engine::traffic() const {
   comm::Traffic sum = parts_->world.group.traffic();
-  sum += parts_->reduce_group->traffic();
+  sum += parts_->gather_groups.traffic();
+  sum += parts_->reduce_groups.traffic();
   return sum;
 }
 

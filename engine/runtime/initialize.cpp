@@ -51,11 +51,12 @@ EngineParts::EngineParts(const InitializeOptions& options, config::Config config
       compute(world.device.make_stream("compute")),
       comm(world.device.make_stream("communication")),
       reduce(world.device.make_stream("reduction")),
-      reduce_group(world.group.split(0, world.group.rank())),
-      store(plan, parameters_of(model), world, {*compute, *comm}),
+      gather_groups(plan, world.group),
+      reduce_groups(plan, world.group),
+      store(plan, parameters_of(model), world, gather_groups, {*compute, *comm}),
       mover(plan, store, world, *compute),
-      reducer(plan, store, world, *reduce_group, {*compute, *reduce}),
-      coordinator(plan, model, store, reducer),
+      reducer(plan, store, world, reduce_groups, {*compute, *reduce}),
+      coordinator(plan, model, store, reducer, world.context.timeline),
       rule(optim::make_update_rule(config.optimizer)),
       scaler(config.fp16),
       schedule(make_lr_schedule(config.scheduler)),
@@ -105,6 +106,9 @@ std::unique_ptr<Engine> initialize(const InitializeOptions& options) {
         "raise the budget, use a higher stage, more ranks or a smaller micro-batch");
   }
   world.context.ledger.set_budget(options.memory_budget_bytes);
+  if (options.trace || config.wall_clock_breakdown || config.comms_logger) {
+    world.context.timeline.enable(options.trace);
+  }
   auto parts = std::make_unique<EngineParts>(options, std::move(config), std::move(plan));
   parts->groups = std::move(groups);
   const std::int64_t activations =

@@ -55,9 +55,10 @@ struct EngineParts {
   config::Config config;
   StatePlan plan;
   std::unique_ptr<accel::Stream> compute;
-  std::unique_ptr<accel::Stream> comm;        ///< gathers and what steers the run
-  std::unique_ptr<accel::Stream> reduce;      ///< reductions of gradients
-  std::unique_ptr<comm::Group> reduce_group;  ///< the same ranks as world.group
+  std::unique_ptr<accel::Stream> comm;    ///< gathers and what steers the run
+  std::unique_ptr<accel::Stream> reduce;  ///< reductions of gradients
+  ShardGroups gather_groups;
+  ShardGroups reduce_groups;
   UnitStore store;
   StateMover mover;
   Reducer reducer;
@@ -93,6 +94,7 @@ struct EngineParts {
   std::int64_t global_steps = 0;
   std::int64_t applied_steps = 0;
   std::int64_t skipped_steps = 0;
+  std::int64_t reported_step = 0;  ///< by report_step()
   int skipped_in_a_row = 0;
   int max_skipped_in_a_row = 0;
 
@@ -115,6 +117,10 @@ struct EngineParts {
   [[nodiscard]] PassRandom next_random();
   /// Allocates and binds the model's buffers, with rank 0's initial values. Blocks; collective.
   void bind_module_buffers();
+
+  // timeline.cpp
+  void sample_counters();
+  void report_step(const StepResult& result);
 
   // export.cpp
   void write_weights(const std::string& path, DType dtype);

@@ -75,7 +75,7 @@ void StateAccess::read(int flat, StateRef state, Range wanted, bool everywhere, 
   const Flat& layout = parts_.plan.flats.at(static_cast<std::size_t>(flat));
   const bool cut = is_cut(flat, state);
   const std::int64_t part = cut ? layout.slice_elems : layout.padded_elems;
-  for (int owner = 0; owner < (cut ? parts_.plan.ranks : 1); ++owner) {
+  for (int owner = 0; owner < (cut ? parts_.plan.shards : 1); ++owner) {
     in_chunks(intersect(wanted, {owner * part, part}), [&](Range range) {
       if (fetch(flat, state, range, cut ? owner : parts_.world.group.rank(), everywhere)) {
         take(range, std::span<const float>(host(range.count).as<float>()));

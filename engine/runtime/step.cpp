@@ -1,4 +1,5 @@
 #include "engine/runtime/parts.h"
+#include <zero/accel/timing.h>
 
 #include <fmt/format.h>
 
@@ -22,9 +23,13 @@ void Engine::step() {
   if (!boundary) {
     return;
   }
+  Timeline& timeline = parts.world.context.timeline;
+  const accel::SpanStart start = accel::begin_span(timeline, *parts.compute);
   parts.reducer.finish_window(*parts.compute);
   parts.reduce_scalars();
   parts.update_parameters();
+  accel::end_span(timeline, *parts.compute, start, Activity::kStep, "step");
+  parts.sample_counters();
   parts.reducer.begin_window();
   ++parts.global_steps;
   parts.boundary_micro_steps = parts.micro_steps;
@@ -43,7 +48,8 @@ void EngineParts::forget_window() {
 void EngineParts::reduce_scalars() {
   const accel::Kernels& kernels = world.device.kernels();
   // The squares were summed as the gradients landed, unless the boundary was decided after that.
-  for (int flat = 0; flat < static_cast<int>(plan.flats.size()) && !reducer.squares_summed();
+  for (int flat = 0;
+       flat < static_cast<int>(plan.flats.size()) && store.counts() && !reducer.squares_summed();
        ++flat) {
     if (plan.flats[static_cast<std::size_t>(flat)].trainable) {
       kernels.sum_of_squares(store.gradients(flat, store.own_slice(flat)), limb_row(0), *compute);
@@ -51,8 +57,19 @@ void EngineParts::reduce_scalars() {
   }
   comm->wait(compute->record());  // read-after-write: the limbs
   const TensorView all = limb_view();
-  compute->wait(world.group.all_reduce_in_place(
-      {&all, 1}, comm::ReduceOp::kSum, *comm, comm::Payload::kControl));
+  Timeline& timeline = world.context.timeline;
+  const accel::SpanStart start = accel::begin_span(timeline, *comm);
+  const accel::Event agreed = world.group.all_reduce_in_place(
+      {&all, 1}, comm::ReduceOp::kSum, *comm, comm::Payload::kControl);
+  accel::end_span(timeline,
+                  *comm,
+                  start,
+                  Activity::kControl,
+                  "norm, loss and finite flag",
+                  static_cast<std::int64_t>(all.bytes()));
+  const accel::SpanStart stall = accel::begin_span(timeline, *compute);
+  compute->wait(agreed);
+  accel::end_span(timeline, *compute, stall, Activity::kStall, "wait for the norm");
   accel::Kernels::StepDecision decision;
   decision.loss_scale = scaler.scale();
   decision.check_overflow = !config.bf16_enabled || config.bf16_check_grad_overflow;
@@ -165,12 +182,13 @@ void EngineParts::take_over(const StepResult& result) {
   latest = result;
   results.push_back(result);
   const LossScaler::Change change = scaler.update(result.skipped);
+  skipped_steps += result.skipped ? 1 : 0;
+  report_step(result);
   if (!result.skipped) {
     ++applied_steps;
     skipped_in_a_row = 0;
     return;
   }
-  ++skipped_steps;
   ++skipped_in_a_row;
   report_skip(result, change);
   if (skipped_in_a_row >= max_skipped_in_a_row) {

@@ -13,12 +13,14 @@ void add_unique(std::vector<int>& units, int unit) {
 
 }  // namespace
 
-Coordinator::Coordinator(const StatePlan& plan, Module& model, UnitStore& store, Reducer& reducer)
+Coordinator::Coordinator(
+    const StatePlan& plan, Module& model, UnitStore& store, Reducer& reducer, Timeline& timeline)
     : plan_(plan),
       store_(store),
       reducer_(reducer),
       unit_of_(plan.params.size()),
-      uses_(plan.params.size()) {
+      uses_(plan.params.size()),
+      timeline_(timeline) {
   for (const auto& parameter : parameters_of(model)) {
     index_of_.emplace(parameter.get(), index_of_.size());
   }
@@ -60,6 +62,7 @@ const Coordinator::Binding& Coordinator::binding(const Module& module) const {
 void Coordinator::begin_pass(Pass pass) {
   traces_.begin(pass);
   latest_unit_ = -1;
+  running_.clear();
   if (pass == Pass::kForward) {
     std::fill(uses_.begin(), uses_.end(), 0);
   }
@@ -109,9 +112,23 @@ void Coordinator::prefetch_ahead() {
   }
 }
 
-void Coordinator::before_forward(Module& module, Phase phase, accel::Stream& /*stream*/) {
+void Coordinator::begin_module(const Binding& mine, accel::Stream& stream) {
+  if (!mine.units.empty()) {
+    running_.push_back(accel::begin_span(timeline_, stream));
+  }
+}
+
+void Coordinator::end_module(const Binding& mine, const std::string& name, accel::Stream& stream) {
+  if (!mine.units.empty()) {
+    accel::end_span(timeline_, stream, running_.back(), Activity::kModule, name);
+    running_.pop_back();
+  }
+}
+
+void Coordinator::before_forward(Module& module, Phase phase, accel::Stream& stream) {
   const Binding& mine = binding(module);
   use(mine);
+  begin_module(mine, stream);
   if (phase == Phase::kTrain) {
     for (const std::size_t param : mine.params) {
       ++uses_[param];
@@ -119,20 +136,24 @@ void Coordinator::before_forward(Module& module, Phase phase, accel::Stream& /*s
   }
 }
 
-void Coordinator::after_forward(Module& module, Phase /*phase*/, accel::Stream& /*stream*/) {
-  release(binding(module));
+void Coordinator::after_forward(Module& module, Phase phase, accel::Stream& stream) {
+  const Binding& mine = binding(module);
+  end_module(mine, phase == Phase::kRecompute ? module.name() + " again" : module.name(), stream);
+  release(mine);
 }
 
-void Coordinator::before_backward(Module& module, accel::Stream& /*stream*/) {
+void Coordinator::before_backward(Module& module, accel::Stream& stream) {
   const Binding& mine = binding(module);
   use(mine);
+  begin_module(mine, stream);
   for (const std::size_t param : mine.params) {
     reducer_.bind(param);
   }
 }
 
-void Coordinator::after_backward(Module& module, accel::Stream& /*stream*/) {
+void Coordinator::after_backward(Module& module, accel::Stream& stream) {
   const Binding& mine = binding(module);
+  end_module(mine, module.name(), stream);
   for (const std::size_t param : mine.params) {
     store_.parameter(param).grad = {};
   }

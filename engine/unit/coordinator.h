@@ -3,6 +3,7 @@
 #include "engine/unit/reducer.h"
 #include "engine/unit/trace.h"
 #include "engine/unit/unit_store.h"
+#include <zero/accel/timing.h>
 #include <zero/core/module_events.h>
 
 #include <unordered_map>
@@ -14,7 +15,8 @@ namespace zero {
 /// along the trace.
 class Coordinator final : public ModuleEvents {
  public:
-  Coordinator(const StatePlan& plan, Module& model, UnitStore& store, Reducer& reducer);
+  Coordinator(
+      const StatePlan& plan, Module& model, UnitStore& store, Reducer& reducer, Timeline& timeline);
 
   void begin_pass(Pass pass);
   void end_pass();
@@ -53,6 +55,11 @@ class Coordinator final : public ModuleEvents {
   std::unordered_map<const Module*, Binding> bindings_;
   std::vector<int> unit_of_;  // by parameter
   std::vector<int> uses_;     // by parameter
+  /// A module's part of a pass in the timeline, on the stream that runs it.
+  void begin_module(const Binding& binding, accel::Stream& stream);
+  void end_module(const Binding& binding, const std::string& name, accel::Stream& stream);
+  Timeline& timeline_;
+  std::vector<accel::SpanStart> running_;  // modules in work, outermost first
   TraceBook traces_;
   int latest_unit_ = -1;  // visited last in this pass
 };

@@ -1,15 +1,20 @@
 #include "engine/unit/reducer.h"
 
+#include <zero/accel/timing.h>
+
 #include <utility>
 
 namespace zero {
 
-Reducer::Reducer(
-    const StatePlan& plan, UnitStore& store, World& world, comm::Group& group, Streams streams)
+Reducer::Reducer(const StatePlan& plan,
+                 UnitStore& store,
+                 World& world,
+                 const ShardGroups& groups,
+                 Streams streams)
     : plan_(plan),
       store_(store),
       world_(world),
-      group_(group),
+      groups_(groups),
       streams_(streams),
       slots_(
           world.device, world.context, plan.gradient_classes, plan.model_dtype, Category::kBuckets),
@@ -187,8 +192,8 @@ std::vector<Range> Reducer::ranges(const BucketPiece& piece, bool all_slices) co
     return {{store_.own_slice(piece.flat).begin + piece.begin, piece.count}};
   }
   std::vector<Range> all;
-  for (int rank = 0; rank < plan_.ranks; ++rank) {
-    all.push_back({rank * flat_plan(piece.flat).slice_elems + piece.begin, piece.count});
+  for (int slice = 0; slice < plan_.shards; ++slice) {
+    all.push_back({slice * flat_plan(piece.flat).slice_elems + piece.begin, piece.count});
   }
   return all;
 }
@@ -204,6 +209,8 @@ void Reducer::scale(const Bucket& bucket, double factor, bool all_slices) {
 
 void Reducer::launch(const Bucket& bucket) {
   streams_.comm.wait(streams_.compute.record());  // read-after-write: backward's last contribution
+  Timeline& timeline = world_.context.timeline;
+  const accel::SpanStart start = accel::begin_span(timeline, streams_.comm);
   const bool plain = plan_.factor_before_reduction == 1.0 && plan_.factor_after_reduction == 1.0;
   const comm::ReduceOp op = plain ? comm::ReduceOp::kMean : comm::ReduceOp::kSum;
   if (!plain) {
@@ -216,17 +223,35 @@ void Reducer::launch(const Bucket& bucket) {
         pieces.push_back(outgoing(piece.flat).slice(range.begin, range.count));
       }
     }
-    (void)group_.all_reduce_in_place(pieces, op, streams_.comm);
+    (void)groups_.shards().all_reduce_in_place(pieces, op, streams_.comm);
   } else {
     std::vector<comm::SlicedView> slices;
+    std::vector<TensorView> own;
     for (const BucketPiece& piece : bucket) {
       slices.push_back({outgoing(piece.flat), piece.begin, piece.count});
+      const Range range = ranges(piece, false).front();
+      own.push_back(outgoing(piece.flat).slice(range.begin, range.count));
     }
-    (void)group_.reduce_scatter_in_place(slices, op, streams_.comm);
+    (void)groups_.shards().reduce_scatter_in_place(slices, op, streams_.comm);
+    if (groups_.replicas() != nullptr) {
+      (void)groups_.replicas()->all_reduce_in_place(own, op, streams_.comm);
+    }
   }
   if (!plain) {
     scale(bucket, plan_.factor_after_reduction, plan_.all_reduce);
   }
+  std::int64_t bytes = 0;
+  for (const BucketPiece& piece : bucket) {
+    bytes += (plan_.shards - 1) * piece.count *
+             static_cast<std::int64_t>(dtype_size(plan_.communication_dtype)) *
+             (plan_.all_reduce ? 2 : 1);
+  }
+  accel::end_span(timeline,
+                  streams_.comm,
+                  start,
+                  Activity::kReduce,
+                  store_.unit_name(bucket.front().flat),
+                  bytes);
   land(bucket);
 }
 
@@ -244,7 +269,7 @@ void Reducer::land(const Bucket& bucket) {
                                          streams_.comm);
     }
   }
-  if (boundary_) {
+  if (boundary_ && store_.counts()) {
     for (const BucketPiece& piece : bucket) {
       world_.device.kernels().sum_of_squares(
           store_.gradients(piece.flat, ranges(piece, false).front()), squares_, streams_.comm);
@@ -307,9 +332,12 @@ void Reducer::finish_window(accel::Stream& stream) {
     launch_ready();
     squares_summed_ = true;
   }
+  Timeline& timeline = world_.context.timeline;
+  const accel::SpanStart start = accel::begin_span(timeline, stream);
   for (const FlatProgress& flat : flats_) {
     stream.wait(flat.reduced);  // read-after-write: the sums at their home
   }
+  accel::end_span(timeline, stream, start, Activity::kStall, "wait for reductions");
 }
 
 void Reducer::begin_window() {

@@ -15,10 +15,12 @@ namespace zero {
 /// counts as zero. Thread: the engine's.
 class Reducer {
  public:
-  /// `group`: the ranks of the world, used by nothing else, so that gathers may overtake
-  /// reductions.
-  Reducer(
-      const StatePlan& plan, UnitStore& store, World& world, comm::Group& group, Streams streams);
+  /// `groups`: used by nothing else, so that gathers may overtake reductions.
+  Reducer(const StatePlan& plan,
+          UnitStore& store,
+          World& world,
+          const ShardGroups& groups,
+          Streams streams);
   /// Where the squares of the sums are added, slice by slice as they land: a row of limbs for
   /// Kernels::sum_of_squares, zero at the start of a window.
   void sum_squares_into(TensorView row) { squares_ = row; }
@@ -94,7 +96,7 @@ class Reducer {
   const StatePlan& plan_;
   UnitStore& store_;
   World& world_;
-  comm::Group& group_;
+  const ShardGroups& groups_;
   Streams streams_;
   SlotPool slots_;      // gradients as backward writes them
   SlotPool transport_;  // gradients as the ranks exchange them

@@ -1,5 +1,7 @@
 #include "engine/unit/state_mover.h"
 
+#include <zero/accel/timing.h>
+
 #include <algorithm>
 
 namespace zero {
@@ -63,6 +65,18 @@ TensorView StateMover::parameter_part(Range tile) {
   return {current().buffer.data() + first, plan_.model_dtype, Shape{tile.count}};
 }
 
+void StateMover::copy(int flat, ConstTensorView src, TensorView dst, accel::Stream& stream) {
+  Timeline& timeline = world_.context.timeline;
+  const accel::SpanStart start = accel::begin_span(timeline, stream);
+  world_.device.copy(src, dst, stream);
+  accel::end_span(timeline,
+                  stream,
+                  start,
+                  Activity::kCopy,
+                  store_.unit_name(flat),
+                  static_cast<std::int64_t>(dst.bytes()));
+}
+
 UpdateSite StateMover::open(int flat, Range tile) {
   const Flat& layout = plan_.flats[static_cast<std::size_t>(flat)];
   const Home home = layout.state.home;
@@ -74,7 +88,7 @@ UpdateSite StateMover::open(int flat, Range tile) {
     stream.wait(current().taken_back);
   }
   if (layout.gradients.home != home) {
-    world_.device.copy(store_.gradients(flat, tile), gradient_part(tile), *bring_);
+    copy(flat, store_.gradients(flat, tile), gradient_part(tile), *bring_);
     stream.wait(bring_->record());  // read-after-write: the gradient
     site.gradient = gradient_part(tile);
   }
@@ -93,9 +107,9 @@ void StateMover::close(int flat, Range tile) {
   accel::Stream& stream = layout.state.home == Home::kDevice ? compute_ : *update_;
   take_back_->wait(stream.record());  // read-after-write: the updated tile
   if (plan_.model_dtype == DType::kF32 && plan_.separate_master) {
-    world_.device.copy(store_.master(flat, tile), store_.parameters(flat, tile), *take_back_);
+    copy(flat, store_.master(flat, tile), store_.parameters(flat, tile), *take_back_);
   } else if (plan_.model_dtype != DType::kF32 && layout.parameters.home != layout.state.home) {
-    world_.device.copy(parameter_part(tile), store_.parameters(flat, tile), *take_back_);
+    copy(flat, parameter_part(tile), store_.parameters(flat, tile), *take_back_);
   }
   current().taken_back = take_back_->record();
   ++closed_;

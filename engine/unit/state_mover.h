@@ -42,6 +42,8 @@ class StateMover {
     accel::Event taken_back;  ///< the buffer may be filled again
   };
   [[nodiscard]] Tile& current() { return ring_[closed_ % ring_.size()]; }
+  /// Between homes; in the timeline under the unit's name.
+  void copy(int flat, ConstTensorView src, TensorView dst, accel::Stream& stream);
   [[nodiscard]] TensorView gradient_part(Range tile);
   [[nodiscard]] TensorView parameter_part(Range tile);
 

@@ -1,5 +1,7 @@
 #include "engine/unit/unit_store.h"
 
+#include <zero/accel/timing.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,10 +27,12 @@ Range intersect(Range a, Range b) noexcept {
 UnitStore::UnitStore(const StatePlan& plan,
                      std::vector<std::shared_ptr<Parameter>> parameters,
                      World& world,
+                     const ShardGroups& groups,
                      Streams streams)
     : plan_(plan),
       parameters_(std::move(parameters)),
       world_(world),
+      groups_(groups),
       streams_(streams),
       states_(plan.flats.size()),
       users_(plan.units.size()),
@@ -50,6 +54,11 @@ void UnitStore::allocate(int flat) {
   };
   FlatState& mine = state(flat);
   mine.parameters = make(layout.parameters, plan_.model_dtype, Category::kParameters);
+  if (layout.parameters.partitioned && groups_.node() != nullptr) {
+    mine.secondary = world_.device.allocate(
+        static_cast<std::size_t>(node_slice(flat).count) * dtype_size(plan_.model_dtype),
+        Category::kParameters);
+  }
   if (!layout.trainable) {
     return;
   }
@@ -107,7 +116,12 @@ void UnitStore::fill(int flat, const InitialValues& values) {
 
 Range UnitStore::own_slice(int flat) const {
   const Flat& layout = flat_plan(flat);
-  return {world_.group.rank() * layout.slice_elems, layout.slice_elems};
+  return {groups_.shards().rank() * layout.slice_elems, layout.slice_elems};
+}
+
+Range UnitStore::node_slice(int flat) const {
+  const std::int64_t elems = flat_plan(flat).padded_elems / plan_.node_ranks;
+  return {groups_.node()->rank() * elems, elems};
 }
 
 Range UnitStore::owned(int flat) const {
@@ -215,8 +229,8 @@ bool UnitStore::gather(int unit) {
         "zero_optimization.stage3_max_live_parameters",
         fmt::format("raise it: it is {}", plan_.max_live_elems));
   }
-  std::vector<comm::SlicedView> views;
-  std::vector<int> gathered;
+  std::vector<int> from_world;
+  std::vector<int> from_node;
   for (const int flat : plan_.units.at(static_cast<std::size_t>(unit)).flats) {
     FlatState& mine = state(flat);
     if (!flat_plan(flat).parameters.partitioned) {
@@ -230,28 +244,82 @@ bool UnitStore::gather(int unit) {
     streams_.comm.wait(
         mine.slot->free);  // write-after-read: kernels that still read what the slot held
     streams_.comm.wait(mine.updated);  // read-after-write: the update of this rank's slice
+    (mine.secondary_true ? from_node : from_world).push_back(flat);
+  }
+  gather_from_world(from_world);
+  gather_from_node(from_node);
+  return !from_world.empty() || !from_node.empty();
+}
+
+void UnitStore::gather_from_world(const std::vector<int>& flats) {
+  if (flats.empty()) {
+    return;
+  }
+  std::vector<comm::SlicedView> views;
+  for (const int flat : flats) {
     const Range slice = own_slice(flat);
     world_.device.copy(
         parameters(flat, slice), whole(flat).slice(slice.begin, slice.count), streams_.comm);
     views.push_back({whole(flat), 0, slice.count});
-    gathered.push_back(flat);
   }
-  if (!views.empty()) {
-    const accel::Event ready = world_.group.all_gather_in_place(views, streams_.comm);
-    for (const int flat : gathered) {
-      state(flat).ready = ready;
+  const accel::Event ready = gather_views(groups_.shards(), views, flats.front());
+  for (const int flat : flats) {
+    FlatState& mine = state(flat);
+    mine.ready = ready;
+    if (mine.secondary) {
+      const Range part = node_slice(flat);
+      world_.device.copy(whole(flat).slice(part.begin, part.count),
+                         mine.secondary.view(plan_.model_dtype, Shape{part.count}),
+                         streams_.comm);
+      mine.secondary_true = true;
     }
   }
-  return !views.empty();
+}
+
+accel::Event UnitStore::gather_views(comm::Group& group,
+                                     const std::vector<comm::SlicedView>& views,
+                                     int flat) {
+  Timeline& timeline = world_.context.timeline;
+  const accel::SpanStart start = accel::begin_span(timeline, streams_.comm);
+  accel::Event ready = group.all_gather_in_place(views, streams_.comm);
+  std::int64_t bytes = 0;
+  for (const comm::SlicedView& view : views) {
+    bytes +=
+        (group.size() - 1) * view.count * static_cast<std::int64_t>(dtype_size(view.buffer.dtype));
+  }
+  accel::end_span(timeline, streams_.comm, start, Activity::kGather, unit_name(flat), bytes);
+  return ready;
+}
+
+void UnitStore::gather_from_node(const std::vector<int>& flats) {
+  if (flats.empty()) {
+    return;
+  }
+  std::vector<comm::SlicedView> views;
+  for (const int flat : flats) {
+    const Range part = node_slice(flat);
+    world_.device.copy(state(flat).secondary.view(plan_.model_dtype, Shape{part.count}),
+                       whole(flat).slice(part.begin, part.count),
+                       streams_.comm);
+    views.push_back({whole(flat), 0, part.count});
+  }
+  const accel::Event ready = gather_views(*groups_.node(), views, flats.front());
+  for (const int flat : flats) {
+    state(flat).ready = ready;
+  }
 }
 
 void UnitStore::get(int unit) {
   statistics_.on_demand += gather(unit);
-  for (const int flat : plan_.units.at(static_cast<std::size_t>(unit)).flats) {
+  const Unit& mine = plan_.units.at(static_cast<std::size_t>(unit));
+  Timeline& timeline = world_.context.timeline;
+  const accel::SpanStart start = accel::begin_span(timeline, streams_.compute);
+  for (const int flat : mine.flats) {
     streams_.compute.wait(
         state(flat).ready);  // read-after-write: the all-gather into the whole copy
     bind(flat, true);
   }
+  accel::end_span(timeline, streams_.compute, start, Activity::kStall, mine.name);
   ++users_[static_cast<std::size_t>(unit)];
 }
 
@@ -320,6 +388,7 @@ void UnitStore::wrote(int flat) {
   FlatState& mine = state(flat);
   mine.updated = streams_.compute.record();
   mine.ready = mine.updated;
+  mine.secondary_true = false;
   if (mine.slot != nullptr) {
     drop(flat, mine.slot->free);  // the gathered copy is stale
   }
@@ -337,10 +406,10 @@ void UnitStore::publish(int flat) {
   }
   streams_.comm.wait(mine.updated);  // read-after-write: this rank's slice
   const std::int64_t limit =
-      std::max(kAlignElems, plan_.gather_bucket_elems / plan_.ranks / kAlignElems * kAlignElems);
+      std::max(kAlignElems, plan_.gather_bucket_elems / plan_.shards / kAlignElems * kAlignElems);
   for (std::int64_t begin = 0; begin < layout.slice_elems; begin += limit) {
     const comm::SlicedView view{whole(flat), begin, std::min(limit, layout.slice_elems - begin)};
-    mine.ready = world_.group.all_gather_in_place({&view, 1}, streams_.comm);
+    mine.ready = gather_views(groups_.shards(), {view}, flat);
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/unit/shard_groups.h"
 #include "engine/unit/slot_pool.h"
 #include <zero/engine/engine.h>
 #include <zero/engine/launch.h>
@@ -21,6 +22,8 @@ struct FlatState {
   accel::Buffer gradients;   ///< accumulation dtype, whole or slice; empty if frozen
   accel::Buffer master;      ///< fp32, whole or slice; empty if the parameters are their own master
   std::vector<accel::Buffer> moments;  ///< fp32, as master
+  accel::Buffer secondary;             ///< this rank's part of the node's copy (hpZ), model dtype
+  bool secondary_true = false;         ///< it holds what a gather would bring
   Slot* slot = nullptr;  ///< holds the gathered copy; nullptr: not gathered, or never partitioned
   accel::Event ready;    ///< the whole copy may be read after this
   accel::Event updated;  ///< this rank's part was last written by this
@@ -44,6 +47,7 @@ class UnitStore {
   UnitStore(const StatePlan& plan,
             std::vector<std::shared_ptr<Parameter>> parameters,
             World& world,
+            const ShardGroups& groups,
             Streams streams);
 
   /// Fills this rank's parameters (and master), range by range, from a bounded host buffer. Blocks.
@@ -80,15 +84,20 @@ class UnitStore {
   /// The part of a flat that this rank updates: its slice, or everything where state is not
   /// partitioned.
   [[nodiscard]] Range owned(int flat) const;
-  /// This rank's slice [r · slice, (r + 1) · slice): what it answers for in sums over the whole
-  /// model.
+  /// This rank's slice.
   [[nodiscard]] Range own_slice(int flat) const;
+  /// Whether sums over the whole model count this rank's slices: those of the first copy count.
+  [[nodiscard]] bool counts() const noexcept { return world_.group.rank() < plan_.shards; }
   /// Views of `range` (which this rank must hold) in the flat's states.
   [[nodiscard]] TensorView parameters(int flat, Range range) const;
   [[nodiscard]] TensorView gradients(int flat, Range range) const;
   [[nodiscard]] TensorView master(int flat, Range range) const;
   [[nodiscard]] TensorView moment(int flat, int index, Range range) const;
   [[nodiscard]] const StatePlan& plan() const noexcept { return plan_; }
+  /// Of the unit that a flat belongs to.
+  [[nodiscard]] const std::string& unit_name(int flat) const {
+    return plan_.units[static_cast<std::size_t>(flat_plan(flat).unit)].name;
+  }
   [[nodiscard]] Parameter& parameter(std::size_t index) const { return *parameters_.at(index); }
 
  private:
@@ -102,6 +111,16 @@ class UnitStore {
     return states_.at(static_cast<std::size_t>(flat));
   }
   [[nodiscard]] TensorView whole(int flat) const;
+  /// Starts to fill the whole copies of `flats`: from the slices of all ranks, or where the node
+  /// has a true copy from that.
+  void gather_from_world(const std::vector<int>& flats);
+  void gather_from_node(const std::vector<int>& flats);
+  /// One all-gather; `flat` names it in the timeline.
+  accel::Event gather_views(comm::Group& group,
+                            const std::vector<comm::SlicedView>& views,
+                            int flat);
+  /// This rank's part of a flat in its node's copy.
+  [[nodiscard]] Range node_slice(int flat) const;
   void allocate(int flat);
   void fill(int flat, const InitialValues& values);
   void bind(int flat, bool values);
@@ -117,6 +136,7 @@ class UnitStore {
   const StatePlan& plan_;
   std::vector<std::shared_ptr<Parameter>> parameters_;
   World& world_;
+  const ShardGroups& groups_;
   Streams streams_;
   std::vector<FlatState> states_;  // by flat
   std::vector<int> users_;         // by unit

@@ -162,11 +162,6 @@ const Case kCases[] = {
      R"("managed_gradient_accumulation": false, "zero_optimization": {"stage": 1, "overlap_comm": true})",
      "managed_gradient_accumulation",
      "overlap_comm"},
-    {"34",
-     Says::kRefusal,
-     R"("zero_optimization": {"stage": 3, "zero_hpz_partition_size": 3})",
-     "zero_optimization.zero_hpz_partition_size",
-     "not supported yet"},
     {"35",
      Says::kRefusal,
      R"("torch_autocast": {"enabled": true}, "zero_optimization": {"stage": 3, "zero_quantized_weights": true})",
@@ -221,11 +216,6 @@ const Case kCases[] = {
      R"("data_types": {"param_dtype": "bf16"})",
      "data_types.param_dtype",
      "contradicts"},
-    {"mics",
-     Says::kRefusal,
-     R"("zero_optimization": {"stage": 3, "mics_shard_size": 4})",
-     "zero_optimization.mics_shard_size",
-     "not supported yet"},
     {"autotp",
      Says::kRefusal,
      R"("tensor_parallel": {"autotp_size": 2})",
@@ -353,6 +343,28 @@ TEST_CASE("rules: optimizers and schedules that fail when they are built", "[con
     CHECK_FALSE(verdict.runs_here);
     CHECK(says_so(verdict.blockers, one.path, one.message));
   }
+}
+
+TEST_CASE("rules: hpZ and MiCS divide the ranks", "[config][rules]") {
+  const auto runs = [](const std::string& keys, int world) {
+    config::LoadOptions options;
+    options.world = world;
+    const auto verdict =
+        judge(R"({"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW"},
+                  "zero_optimization": {"stage": 3, )" +
+                  keys + "}}",
+              options);
+    CHECK(verdict.accepted);
+    return verdict.runs_here;
+  };
+  for (const std::string key : {"zero_hpz_partition_size", "mics_shard_size"}) {
+    CHECK(runs('"' + key + "\": 2", 4));
+    CHECK(runs('"' + key + "\": 4", 4));
+    CHECK_FALSE(runs('"' + key + "\": 3", 4));
+  }
+  CHECK(runs("\"zero_hpz_partition_size\": 16", 4));  // as many as there are
+  CHECK_FALSE(runs("\"mics_shard_size\": 16", 4));
+  CHECK_FALSE(runs("\"mics_shard_size\": 2, \"zero_hpz_partition_size\": 2", 4));
 }
 
 TEST_CASE("rules: the untouched neighbours of a conflict pass", "[config][rules]") {

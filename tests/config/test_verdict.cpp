@@ -295,8 +295,8 @@ TEST_CASE("config: refusals carry every reason in one line", "[config][load]") {
   CHECK_THAT(both,
              Catch::Contains("fp16.enabledd") && Catch::Contains("zero_optimization.stage") &&
                  !Catch::Contains("\n"));
-  CHECK_THAT(refusal(zero_block(R"("stage": 3, "mics_shard_size": 2)")),
-             Catch::Contains("mics_shard_size") && Catch::Contains("not supported yet"));
+  CHECK_THAT(refusal(zero_block(R"("stage": 3, "zero_quantized_weights": true)")),
+             Catch::Contains("zero_quantized_weights") && Catch::Contains("not supported yet"));
   CHECK_THAT(refusal(R"({"train_batch_size": 1})"), Catch::Contains("no optimizer"));
   CHECK(refusal(with_batch("")).empty());
 }

@@ -224,4 +224,28 @@ TEST_CASE("minimal: a user's own model learns", "[e2e][training]") {
   CHECK(printed_loss(result.out) < 0.5);
 }
 
+TEST_CASE("train_lm: the breakdowns that a file asks for, and a timeline", "[e2e]") {
+  const SmallRun small;
+  const std::string config = small.write("breakdown.json", R"({
+    "train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW"}, "steps_per_print": 2,
+    "wall_clock_breakdown": true, "memory_breakdown": true, "comms_logger": {"verbose": false},
+    "zero_optimization": {"stage": 3}})");
+  const auto result =
+      small.run({"--config", config, "--ranks", "2", "--trace", small.path("t.json")});
+  CHECK(result.exit_code == 0);
+  for (const char* line : {"step=2, skipped=0",
+                           "step=4,",
+                           "a step: forward",
+                           "of these stall",
+                           "comm: gather: ",
+                           "comm: reduce: ",
+                           "memory: MiB now: parameters"}) {
+    CHECK_THAT(result.err, Catch::Contains(line));
+  }
+  CHECK_THAT(support::read_bytes(small.path("t.json")), Catch::Contains("traceEvents"));
+  const auto refused = small.run({"--trace", small.path("no/such/folder/t.json")});
+  CHECK(refused.exit_code == 3);
+  CHECK_THAT(last_error_line(refused.err), Catch::Contains("no/such/folder"));
+}
+
 }  // namespace zero::testing

@@ -25,8 +25,8 @@ void train(const RunSpec& spec, const std::string& config, World& world, RunResu
   if (spec.prepare) {
     spec.prepare(model);
   }
-  const auto engine =
-      initialize({.world = world, .model = model, .config = config, .plan = spec.plan});
+  const auto engine = initialize(
+      {.world = world, .model = model, .config = config, .plan = spec.plan, .trace = spec.trace});
   const auto rank = static_cast<std::size_t>(world.group.rank());
   engine->synchronize();
   const comm::Traffic before = engine->traffic();
@@ -111,11 +111,12 @@ RunResult run(const RunSpec& spec) {
   const std::string config = write_temporary(fmt::format("run{}.json", counter++), ds_config(spec));
   RunResult result;
   result.traffic.resize(static_cast<std::size_t>(spec.ranks));
-  (void)launch({.ranks = spec.ranks, .comm = "local", .device = "cpu", .threads = 1},
-               [&](World& world) {
-                 train(spec, config, world, result);
-                 return 0;
-               });
+  (void)launch(
+      {.ranks = spec.ranks, .comm = "local", .device = "cpu", .threads = 1, .link = spec.link},
+      [&](World& world) {
+        train(spec, config, world, result);
+        return 0;
+      });
   return result;
 }
 

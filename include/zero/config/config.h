@@ -27,6 +27,8 @@ struct ZeroOptimization {
   std::int64_t stage3_max_reuse_distance = 1'000'000'000;
   bool stage3_gather_16bit_weights_on_model_save = false;
   bool round_robin_gradients = false;
+  std::int64_t zero_hpz_partition_size = 1;  ///< 0 and 1: none
+  std::int64_t mics_shard_size = -1;         ///< below 1: the world
   bool ignore_unused_parameters = true;
 };
 
@@ -108,6 +110,8 @@ struct Config {
   double gradient_clipping = 1.0;    ///< 0 = off
   std::int64_t steps_per_print = 0;  ///< 0 = silent
   bool wall_clock_breakdown = false;
+  bool memory_breakdown = false;
+  bool comms_logger = false;  ///< the block is there, whatever its `enabled` says
   bool prescale_gradients = false;
   double gradient_predivide_factor = 1.0;
   std::optional<DType> communication_data_type;  ///< unset: the model's dtype

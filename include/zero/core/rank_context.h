@@ -3,6 +3,7 @@
 #include <zero/core/env.h>
 #include <zero/core/ledger.h>
 #include <zero/core/log.h>
+#include <zero/core/timeline.h>
 
 namespace zero {
 
@@ -22,6 +23,7 @@ struct RankContext {
   Env env;
   Log log;
   Ledger ledger;
+  Timeline timeline;
 };
 
 }  // namespace zero

@@ -58,6 +58,7 @@ struct InitializeOptions {
   std::int64_t memory_budget_bytes = 0;  ///< 0: none
   int max_skipped_in_a_row = 100;        ///< so many steps that are not finite end the training
   PlanOptions plan{};
+  bool trace = false;  ///< record a timeline for Engine::write_trace()
 };
 
 /// What one optimizer step did.
@@ -175,6 +176,11 @@ class Engine {
   [[nodiscard]] std::vector<RankMemory> memory_of_all_ranks();
   [[nodiscard]] comm::Traffic traffic() const;
   [[nodiscard]] const GatherStatistics& gather_statistics() const;
+
+  /// Writes what the streams of all ranks have done so far as a Chrome trace (docs/FORMATS.md), to
+  /// be looked at with Perfetto. Collective; rank 0 writes. InputError without
+  /// InitializeOptions::trace, IoError on every rank if it cannot be written.
+  void write_trace(const std::string& path);
 
   /// Writes all parameters as fp32 (master) safetensors with deterministic bytes. Collective; rank
   /// 0 writes.

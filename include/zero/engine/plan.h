@@ -46,8 +46,9 @@ struct Flat {
   bool persistent = false;  ///< stays gathered (stage3_param_persistence_threshold)
   std::vector<FlatParam> params{};
   std::int64_t padded_elems =
-      0;  ///< multiple of ranks × kAlignElems; the rest after the last parameter is zero
-  std::int64_t slice_elems = 0;  ///< padded ÷ ranks; rank r owns [r · slice, (r + 1) · slice)
+      0;  ///< multiple of shards × kAlignElems; the rest after the last parameter is zero
+  std::int64_t slice_elems =
+      0;  ///< padded ÷ shards; rank r owns slice s = r mod shards: [s · slice, (s + 1) · slice)
 
   Placement parameters{};
   Placement gradients{};
@@ -106,6 +107,9 @@ using PlannedBytes = std::array<std::int64_t, kCategories>;
 /// What each rank keeps, where, and what moves when: all that the engine executes. Pure arithmetic.
 struct StatePlan {
   int ranks = 1;
+  int shards = 1;      ///< ranks that states are cut over: all, or mics_shard_size (MiCS)
+  int node_ranks = 1;  ///< zero_hpz_partition_size: ranks that keep a second copy of the gathered
+                       ///< parameters between them until the next update; 1: none do
   int stage = 0;
   DType model_dtype = DType::kF32;
   DType accumulation_dtype = DType::kF32;   ///< data_types.grad_accum_dtype, default: the model's
