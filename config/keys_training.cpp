@@ -354,6 +354,13 @@ constexpr std::array kTimers = {
 
 constexpr std::string_view kPlainWriter = "the engine's own writer is used";
 constexpr std::array kCheckpoint = {
+    Key{"async_save",
+        kBool,
+        "false",
+        kCore,
+        F::kNow,
+        "write checkpoints while training goes on; this engine's own key, which DeepSpeed ignores",
+        "a unit's next update waits until the save has read it"},
     Key{"tag_validation",
         kWordAnyCase,
         "\"Warn\"",

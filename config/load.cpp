@@ -207,6 +207,7 @@ Config read_config(const Checked& c) {
       read_offload(c, "zero_optimization.offload_param", "zero_optimization.cpu_offload_param");
   config.aio = read_aio(c);
   config.activation_checkpointing = read_checkpointing(c);
+  config.checkpoint_async_save = truthy(c.at("checkpoint.async_save"));
   return config;
 }
 

@@ -61,21 +61,35 @@ double validation_loss(const Run& run, Control& control) {
 }
 
 /// A save in the middle that fails is no reason to stop: the checkpoint before it stands.
-void save(const Run& run, Recorder& recorder, bool last) {
+template <class Body>
+void try_to_save(Recorder& recorder, bool last, const Body& body) {
   try {
-    const std::string tag = run.engine.save_checkpoint(run.options.save);
-    if (run.rank == 0) {
-      recorder.note(fmt::format("saved {}/{}", run.options.save, tag));
-      if (run.options.keep > 0) {
-        remove_old_checkpoints(run.options.save, static_cast<std::size_t>(run.options.keep));
-      }
-    }
+    body();
   } catch (const IoError& error) {
     if (last) {
       throw;
     }
     recorder.note(fmt::format("not saved: {}", error.what()));
   }
+}
+
+void save(const Run& run, Recorder& recorder, bool last) {
+  // The background save before this one, if it has not ended.
+  try_to_save(recorder, /*last=*/false, [&] { run.engine.finish_checkpoint(); });
+  try_to_save(recorder, last, [&] {
+    const std::string tag = run.engine.save_checkpoint(run.options.save);
+    const bool background = run.engine.config().checkpoint_async_save && !last;
+    if (!background) {
+      run.engine.finish_checkpoint();
+    }
+    if (run.rank == 0) {
+      recorder.note(
+          fmt::format("{} {}/{}", background ? "saving" : "saved", run.options.save, tag));
+      if (run.options.keep > 0) {
+        remove_old_checkpoints(run.options.save, static_cast<std::size_t>(run.options.keep));
+      }
+    }
+  });
 }
 
 void train_loop(const Run& run, Control& control, StopVote& vote, Recorder& recorder) {
@@ -106,6 +120,7 @@ void train_loop(const Run& run, Control& control, StopVote& vote, Recorder& reco
   if (!run.options.save.empty() && saved != step) {
     save(run, recorder, /*last=*/true);
   }
+  run.engine.finish_checkpoint();
 }
 
 /// The results on standard output, by rank 0.

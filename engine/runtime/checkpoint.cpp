@@ -1,5 +1,5 @@
 #include "engine/checkpoint/safetensors_header.h"
-#include "engine/runtime/state_access.h"
+#include "engine/runtime/checkpoint_saver.h"
 #include <zero/engine/checkpoint.h>
 #include <zero/engine/safetensors.h>
 
@@ -15,229 +15,6 @@ namespace fs = std::filesystem;
 
 /// Elements that are read from a checkpoint at a time.
 constexpr std::int64_t kReadElems = 1 << 20;
-
-/// The states that a checkpoint keeps of a flat: the fp32 parameters, then those of the optimizer.
-std::vector<StateRef> states_of(const Flat& flat, int optimizer_states) {
-  std::vector<StateRef> states = {{StateRef::Kind::kMaster}};
-  for (int index = 0; flat.trainable && index < optimizer_states; ++index) {
-    states.push_back({StateRef::Kind::kOptimizer, index});
-  }
-  return states;
-}
-
-std::size_t number_of(StateRef state) {
-  return state.kind == StateRef::Kind::kMaster ? 0 : static_cast<std::size_t>(state.index) + 1;
-}
-
-/// Name of one extent in a rank's file: state, parameter and first element.
-std::string extent_name(std::string_view state, std::string_view parameter, std::int64_t begin) {
-  return fmt::format("{}|{}|{}", state, parameter, begin);
-}
-
-std::string file_name(int rank) {
-  return fmt::format("rank-{:05}.safetensors", rank);
-}
-
-/// A part of a parameter that lies in some range of its flat.
-struct Part {
-  const FlatParam* place = nullptr;
-  Range range;  ///< in the flat
-};
-
-std::vector<Part> parts_in(const Flat& flat, Range range) {
-  std::vector<Part> parts;
-  for (const FlatParam& place : flat.params) {
-    const Range part = intersect(range, {place.offset, place.elems});
-    if (part.count > 0) {
-      parts.push_back({&place, part});
-    }
-  }
-  return parts;
-}
-
-void write_text(const std::string& path, std::string_view text) {
-  File file = File::create(path);
-  file.write_at(std::as_bytes(std::span(text)), 0);
-  file.sync();
-  file.close();
-}
-
-/// Saves one checkpoint. Everything is written beside the target and takes its name at the end.
-class Saver {
- public:
-  Saver(EngineParts& parts, const std::string& dir, const std::string& tag)
-      : parts_(parts),
-        rank_(parts.world.group.rank()),
-        states_(parts.rule->states()),
-        dir_(dir),
-        tag_(tag),
-        partial_((fs::path(dir) / ("." + tag + ".partial")).string()) {
-    states_.insert(states_.begin(), "master");
-  }
-
-  void run(const std::string& client_state) {
-    try {
-      on_rank_0([&] { prepare(); });
-      parts_.together([&] { write_rank_file(); });
-      on_rank_0([&] { write_manifest(client_state); });
-      on_rank_0([&] { publish(); });
-    } catch (...) {
-      if (rank_ == 0) {
-        std::error_code ignored;
-        fs::remove_all(partial_, ignored);
-      }
-      throw;
-    }
-  }
-
- private:
-  template <class Body>
-  void on_rank_0(Body body) {
-    parts_.together([&] {
-      if (rank_ == 0) {
-        body();
-      }
-    });
-  }
-
-  [[nodiscard]] std::string in_partial(const std::string& name) const {
-    return (fs::path(partial_) / name).string();
-  }
-
-  /// Makes the folder, and clears away what killed runs have left.
-  void prepare() {
-    std::error_code error;
-    fs::create_directories(dir_, error);
-    if (!error) {
-      for (const fs::directory_entry& entry : fs::directory_iterator(dir_, error)) {
-        const std::string name = entry.path().filename().string();
-        if (name.starts_with(".") && name.ends_with(".partial")) {
-          ZERO_LOG(parts_.world.context.log,
-                   kInfo,
-                   "checkpoint",
-                   "removing {}, which an interrupted save has left",
-                   entry.path().string());
-          fs::remove_all(entry.path(), error);
-        }
-      }
-    }
-    if (!error) {
-      fs::create_directory(partial_, error);
-    }
-    if (error) {
-      throw IoError("cannot make the folder of the checkpoint: " + error.message(),
-                    partial_,
-                    "choose another folder or change its rights");
-    }
-  }
-
-  /// This rank's slice of every flat, whatever the plan lets it keep beyond that. One copy of the
-  /// model is enough.
-  void write_rank_file() {
-    if (!parts_.store.counts()) {
-      return;
-    }
-    std::vector<SafetensorsWriter::Tensor> tensors;
-    each_part([&](int /*flat*/, StateRef state, const Part& part) {
-      tensors.push_back({name_of(state, part), DType::kF32, Shape{part.range.count}});
-    });
-    const std::string path = in_partial(file_name(rank_));
-    SafetensorsWriter writer(path, std::move(tensors));
-    StateAccess access(parts_);
-    each_part([&](int flat, StateRef state, const Part& part) {
-      access.read_own(flat, state, part.range, [&](Range range, std::span<const float> values) {
-        writer.write(name_of(state, part), range.begin - part.range.begin, values);
-      });
-    });
-    writer.finish();
-    std::string sums;
-    for (const std::uint64_t sum : block_sums_of(File::open_to_read(path))) {
-      sums.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
-    }
-    write_text(path + ".sums", sums);
-  }
-
-  template <class Body>
-  void each_part(Body body) const {
-    for (int flat = 0; flat < static_cast<int>(parts_.plan.flats.size()); ++flat) {
-      const Flat& layout = parts_.plan.flats[static_cast<std::size_t>(flat)];
-      for (const StateRef state : states_of(layout, parts_.plan.moments)) {
-        for (const Part& part : parts_in(layout, parts_.store.own_slice(flat))) {
-          body(flat, state, part);
-        }
-      }
-    }
-  }
-
-  [[nodiscard]] std::string name_of(StateRef state, const Part& part) const {
-    return extent_name(states_.at(number_of(state)),
-                       parts_.plan.params[part.place->param].name,
-                       part.range.begin - part.place->offset);
-  }
-
-  void write_manifest(const std::string& client_state) {
-    CheckpointManifest manifest = parts_.describe();
-    manifest.states = states_;
-    manifest.client_state = client_state;
-    for (const ParamInfo& info : parts_.plan.params) {
-      manifest.parameters.push_back(
-          {info.name, safetensors::dims_of(info.shape), info.trainable, info.group});
-    }
-    std::vector<SafetensorsReader> files;
-    for (int rank = 0; rank < parts_.plan.shards; ++rank) {
-      const std::string path = in_partial(file_name(rank));
-      const File sums = File::open_to_read(path + ".sums");
-      std::vector<std::uint64_t> blocks(sums.size_bytes() / sizeof(std::uint64_t));
-      sums.read_at(std::as_writable_bytes(std::span(blocks)), 0);
-      manifest.files.push_back(
-          {file_name(rank), File::open_to_read(path).size_bytes(), std::move(blocks)});
-      files.emplace_back(path);
-    }
-    for (const Flat& flat : parts_.plan.flats) {
-      for (int rank = 0; rank < parts_.plan.shards; ++rank) {
-        add_extents(flat, rank, files[static_cast<std::size_t>(rank)], manifest);
-      }
-    }
-    write_text(in_partial("manifest.json"), manifest.to_json());
-    for (int rank = 0; rank < parts_.plan.shards; ++rank) {
-      fs::remove(in_partial(file_name(rank) + ".sums"));
-    }
-  }
-
-  void add_extents(const Flat& flat,
-                   int rank,
-                   const SafetensorsReader& file,
-                   CheckpointManifest& manifest) const {
-    for (const StateRef state : states_of(flat, parts_.plan.moments)) {
-      for (const Part& part : parts_in(flat, {rank * flat.slice_elems, flat.slice_elems})) {
-        const std::int64_t begin = part.range.begin - part.place->offset;
-        manifest.extents.push_back({part.place->param,
-                                    number_of(state),
-                                    begin,
-                                    begin + part.range.count,
-                                    static_cast<std::size_t>(rank),
-                                    file.entry(name_of(state, part)).begin});
-      }
-    }
-  }
-
-  void publish() {
-    replace_folder(partial_, (fs::path(dir_) / tag_).string());
-    const std::string latest = (fs::path(dir_) / "latest").string();
-    const std::string beside = (fs::path(dir_) / ".latest.partial").string();
-    std::error_code ignored;
-    fs::remove(beside, ignored);
-    write_text(beside, tag_ + "\n");
-    replace_file(beside, latest);
-  }
-
-  EngineParts& parts_;
-  int rank_;
-  std::vector<std::string> states_;
-  std::string dir_;
-  std::string tag_;
-  std::string partial_;
-};
 
 /// Index of each of the plan's parameters in the checkpoint. InputError for a model that differs.
 std::vector<std::size_t> match_parameters(const StatePlan& plan, const CheckpointReader& reader) {
@@ -294,7 +71,7 @@ void read_states(EngineParts& parts,
   for (int flat = 0; flat < static_cast<int>(parts.plan.flats.size()); ++flat) {
     const Flat& layout = parts.plan.flats[static_cast<std::size_t>(flat)];
     for (const StateRef state : states_of(layout, optimizer_states ? parts.plan.moments : 0)) {
-      for (const Part& part : parts_in(layout, access.kept(flat, state))) {
+      for (const FlatPart& part : parts_in(layout, access.kept(flat, state))) {
         const std::size_t place = places[part.place->param];
         if (state.kind == StateRef::Kind::kOptimizer &&
             !reader.manifest().parameters[place].trainable) {
@@ -303,7 +80,7 @@ void read_states(EngineParts& parts,
         for (std::int64_t done = 0; done < part.range.count; done += kReadElems) {
           const Range range{part.range.begin + done, std::min(kReadElems, part.range.count - done)};
           const auto piece = std::span(values).first(static_cast<std::size_t>(range.count));
-          reader.read(place, number_of(state), range.begin - part.place->offset, piece);
+          reader.read(place, state.number(), range.begin - part.place->offset, piece);
           access.write(flat, state, range, piece);
         }
       }
@@ -315,7 +92,7 @@ void read_states(EngineParts& parts,
 
 /// Runs `body` on every rank and agrees on how it went: where it failed on one, all throw, each its
 /// own error or that of nobody it knows.
-void EngineParts::together(const std::function<void()>& body) {
+void EngineParts::together(Lane lane, const std::function<void()>& body) {
   std::exception_ptr error;
   try {
     body();
@@ -329,11 +106,11 @@ void EngineParts::together(const std::function<void()>& body) {
   const accel::Buffer sum = world.device.allocate(sizeof(mine), Category::kOther);
   const TensorView view = sum.view(DType::kI64, one);
   std::int64_t failed = 0;
-  world.device.copy(view_of(std::span(&mine, 1)), view, *comm);
-  (void)world.group.all_reduce_in_place(
-      {&view, 1}, comm::ReduceOp::kSum, *comm, comm::Payload::kControl);
-  world.device.copy(view, view_of(std::span(&failed, 1)), *comm);
-  comm->synchronize();
+  world.device.copy(view_of(std::span(&mine, 1)), view, lane.stream);
+  (void)lane.group.all_reduce_in_place(
+      {&view, 1}, comm::ReduceOp::kSum, lane.stream, comm::Payload::kControl);
+  world.device.copy(view, view_of(std::span(&failed, 1)), lane.stream);
+  lane.stream.synchronize();
   if (error) {
     std::rethrow_exception(error);
   }
@@ -351,6 +128,12 @@ CheckpointManifest EngineParts::describe() const {
   manifest.precision = std::string(dtype_name(plan.model_dtype));
   manifest.seed = seed;
   manifest.optimizer = config.optimizer.type;
+  manifest.states = rule->states();
+  manifest.states.insert(manifest.states.begin(), "master");
+  for (const ParamInfo& info : plan.params) {
+    manifest.parameters.push_back(
+        {info.name, safetensors::dims_of(info.shape), info.trainable, info.group});
+  }
   for (const optim::Hyper& group : groups) {
     manifest.groups.push_back({group.lr, group.weight_decay});
   }
@@ -419,14 +202,47 @@ std::string Engine::save_checkpoint(const std::string& dir,
                      "Engine::save_checkpoint",
                      "use one without '/' that does not start with a dot");
   }
-  Saver(parts, dir, name).run(client_state);
+  parts.finish_save();
+  const bool background = parts.save != nullptr;
+  auto saver = std::make_unique<CheckpointSaver>(
+      parts, background ? parts.save_lane() : parts.lane(), dir, name, client_state);
+  if (background) {
+    parts.saving = std::make_unique<BackgroundSave>(std::move(saver));
+  } else {
+    saver->run([](int /*staged*/) {});
+  }
   return name;
+}
+
+void Engine::finish_checkpoint() {
+  parts_->finish_save();
+}
+
+Lane EngineParts::lane() const {
+  return {*comm, world.group};
+}
+
+Lane EngineParts::save_lane() const {
+  return {*save, *save_group};
+}
+
+void EngineParts::wait_staged(int flat) {
+  if (saving != nullptr) {
+    saving->wait_staged(flat);
+  }
+}
+
+void EngineParts::finish_save() {
+  if (const std::unique_ptr<BackgroundSave> ending = std::move(saving); ending != nullptr) {
+    ending->finish();
+  }
 }
 
 LoadedCheckpoint Engine::load_checkpoint(const std::string& dir,
                                          const std::string& tag,
                                          const LoadCheckpointOptions& options) {
   EngineParts& parts = *parts_;
+  parts.finish_save();
   parts.settle(true);
   if (!parts.outstanding.empty()) {
     throw InputError(
@@ -435,7 +251,7 @@ LoadedCheckpoint Engine::load_checkpoint(const std::string& dir,
   parts.synchronize();
   std::optional<CheckpointReader> reader;
   std::vector<std::size_t> places;
-  parts.together([&] {
+  parts.together(parts.lane(), [&] {
     reader.emplace(dir, tag);
     places = match_parameters(parts.plan, *reader);
     if (options.optimizer_states) {
@@ -445,7 +261,7 @@ LoadedCheckpoint Engine::load_checkpoint(const std::string& dir,
     reader->verify(static_cast<std::size_t>(parts.world.group.rank()),
                    static_cast<std::size_t>(parts.world.group.size()));
   });
-  parts.together([&] {
+  parts.together(parts.lane(), [&] {
     read_states(parts, *reader, places, options.optimizer_states);
     parts.restore_buffers(reader->manifest());
   });

@@ -25,6 +25,11 @@ Engine::~Engine() {
   if (parts_ == nullptr) {
     return;
   }
+  try {
+    parts_->finish_save();
+  } catch (const std::exception& error) {
+    ZERO_LOG(parts_->world.context.log, kWarn, "checkpoint", "not saved: {}", error.what());
+  }
   for (const auto& buffer : buffers_of(parts_->model)) {
     buffer->value = {};
   }

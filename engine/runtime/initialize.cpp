@@ -1,4 +1,4 @@
-#include "engine/runtime/parts.h"
+#include "engine/runtime/checkpoint_saver.h"
 
 #include <fmt/format.h>
 
@@ -65,9 +65,15 @@ EngineParts::EngineParts(const InitializeOptions& options, config::Config config
   limbs =
       world.device.allocate(2 * (accel::kNormLimbs + 1) * sizeof(std::int64_t), Category::kOther);
   scalars = world.device.allocate(sizeof(accel::StepScalars), Category::kOther);
+  if (config.checkpoint_async_save) {
+    save = world.device.make_stream("checkpoint");
+    save_group = world.group.split(0, world.group.rank());
+  }
   world.device.zero(limb_view(), *compute);
   reducer.sum_squares_into(limb_row(0));
 }
+
+EngineParts::~EngineParts() = default;
 
 void EngineParts::bind_module_buffers() {
   for (const auto& buffer : buffers_of(model)) {

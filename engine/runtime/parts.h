@@ -46,17 +46,32 @@ struct PendingStep {
   accel::Event ready;
 };
 
+/// A stream and the ranks that it talks to: two lanes do not wait for each other.
+struct Lane {
+  accel::Stream& stream;
+  comm::Group& group;
+};
+
+class BackgroundSave;
+
 /// Everything an engine owns, in the order in which it is built.
 struct EngineParts {
   EngineParts(const InitializeOptions& options, config::Config config_, StatePlan plan_);
+  EngineParts(const EngineParts&) = delete;
+  EngineParts& operator=(const EngineParts&) = delete;
+  EngineParts(EngineParts&&) = delete;
+  EngineParts& operator=(EngineParts&&) = delete;
+  ~EngineParts();
 
   World& world;
   Trainable& model;
   config::Config config;
   StatePlan plan;
   std::unique_ptr<accel::Stream> compute;
-  std::unique_ptr<accel::Stream> comm;    ///< gathers and what steers the run
-  std::unique_ptr<accel::Stream> reduce;  ///< reductions of gradients
+  std::unique_ptr<accel::Stream> comm;      ///< gathers and what steers the run
+  std::unique_ptr<accel::Stream> reduce;    ///< reductions of gradients
+  std::unique_ptr<accel::Stream> save;      ///< of background saves; nullptr: saves block
+  std::unique_ptr<comm::Group> save_group;  ///< theirs
   ShardGroups gather_groups;
   ShardGroups reduce_groups;
   UnitStore store;
@@ -97,6 +112,7 @@ struct EngineParts {
   std::int64_t reported_step = 0;  ///< by report_step()
   int skipped_in_a_row = 0;
   int max_skipped_in_a_row = 0;
+  std::unique_ptr<BackgroundSave> saving;  ///< the latest, until its end was waited for
 
   [[nodiscard]] bool at_boundary() const;
   /// Waits until all streams are idle; rethrows their errors.
@@ -126,7 +142,13 @@ struct EngineParts {
   void write_weights(const std::string& path, DType dtype);
 
   // checkpoint.cpp
-  void together(const std::function<void()>& body);
+  [[nodiscard]] Lane lane() const;
+  [[nodiscard]] Lane save_lane() const;
+  void together(Lane lane, const std::function<void()>& body);
+  /// The states of a flat may change: a background save has read them.
+  void wait_staged(int flat);
+  /// Waits for the background save and throws what it threw.
+  void finish_save();
   /// What a manifest says besides files and parameters, as of the latest boundary.
   [[nodiscard]] CheckpointManifest describe() const;
   void restore(const CheckpointManifest& manifest);

@@ -18,8 +18,28 @@ void in_chunks(Range range, Body body) {
 
 }  // namespace
 
-StateAccess::StateAccess(EngineParts& parts)
+std::vector<StateRef> states_of(const Flat& flat, int optimizer_states) {
+  std::vector<StateRef> states = {{StateRef::Kind::kMaster}};
+  for (int index = 0; flat.trainable && index < optimizer_states; ++index) {
+    states.push_back({StateRef::Kind::kOptimizer, index});
+  }
+  return states;
+}
+
+std::vector<FlatPart> parts_in(const Flat& flat, Range range) {
+  std::vector<FlatPart> parts;
+  for (const FlatParam& place : flat.params) {
+    const Range part = intersect(range, {place.offset, place.elems});
+    if (part.count > 0) {
+      parts.push_back({&place, part});
+    }
+  }
+  return parts;
+}
+
+StateAccess::StateAccess(EngineParts& parts, accel::Stream& reads)
     : parts_(parts),
+      reads_(reads),
       device_(parts.world.device.allocate(kChunkElems * sizeof(float), Category::kStaging)),
       host_(parts.world.device.allocate(
           kChunkElems * sizeof(float), Category::kStaging, MemorySpace::kHost)) {
@@ -86,11 +106,10 @@ void StateAccess::read(int flat, StateRef state, Range wanted, bool everywhere, 
 
 void StateAccess::read_own(int flat, StateRef state, Range wanted, const Take& take) {
   in_chunks(wanted, [&](Range range) {
-    accel::Stream& stream = *parts_.comm;
-    if (read_home(flat, state, range, stream) == MemorySpace::kDevice) {
-      parts_.world.device.copy(device(range.count), host(range.count), stream);
+    if (read_home(flat, state, range, reads_) == MemorySpace::kDevice) {
+      parts_.world.device.copy(device(range.count), host(range.count), reads_);
     }
-    stream.synchronize();
+    reads_.synchronize();
     take(range, std::span<const float>(host(range.count).as<float>()));
   });
 }
@@ -111,7 +130,7 @@ MemorySpace StateAccess::read_home(int flat, StateRef state, Range range, accel:
 
 bool StateAccess::fetch(int flat, StateRef state, Range range, int owner, bool everywhere) {
   comm::Group& group = parts_.world.group;
-  accel::Stream& stream = *parts_.comm;
+  accel::Stream& stream = reads_;
   const TensorView chunk = device(range.count);
   if (group.rank() == owner) {
     if (read_home(flat, state, range, stream) == MemorySpace::kHost) {
@@ -136,6 +155,7 @@ bool StateAccess::fetch(int flat, StateRef state, Range range, int owner, bool e
 
 void StateAccess::write(int flat, StateRef state, Range range, std::span<const float> values) {
   const Flat& layout = parts_.plan.flats.at(static_cast<std::size_t>(flat));
+  parts_.wait_staged(flat);
   store(range, values, held(flat, state), space(flat, state), [&](Range part) {
     return view(flat, state, part);
   });

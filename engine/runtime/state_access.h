@@ -12,13 +12,31 @@ struct StateRef {
   enum class Kind : std::uint8_t { kMaster, kGradient, kOptimizer };
   Kind kind = Kind::kMaster;
   int index = 0;  ///< of UpdateRule::states()
+
+  /// Among the states that a checkpoint keeps: the fp32 parameters, then those of the optimizer.
+  [[nodiscard]] std::size_t number() const noexcept {
+    return kind == Kind::kMaster ? 0 : static_cast<std::size_t>(index) + 1;
+  }
 };
 
+/// The states that a checkpoint keeps of a flat.
+[[nodiscard]] std::vector<StateRef> states_of(const Flat& flat, int optimizer_states);
+
+/// A part of a parameter that lies in some range of its flat.
+struct FlatPart {
+  const FlatParam* place = nullptr;
+  Range range;  ///< in the flat
+};
+[[nodiscard]] std::vector<FlatPart> parts_in(const Flat& flat, Range range);
+
 /// Moves state between where it lies and the host as fp32, through one bounded buffer on each side.
-/// Made when nothing is in flight: waits for all streams. Throws nothing of its own.
+/// Made when nothing is in flight: waits for all streams. Throws nothing of its own. What a
+/// background save has not read yet may be read, and is waited for before it is written.
 class StateAccess {
  public:
-  explicit StateAccess(EngineParts& parts);
+  explicit StateAccess(EngineParts& parts) : StateAccess(parts, *parts.comm) {}
+  /// Reads on a stream of its own.
+  StateAccess(EngineParts& parts, accel::Stream& reads);
 
   using Take = std::function<void(Range range, std::span<const float> values)>;
   /// Calls `take` on rank 0 (or on all, with `everywhere`) for every part of `wanted`, in order of
@@ -55,6 +73,7 @@ class StateAccess {
              const std::function<TensorView(Range)>& view_of_range);
 
   EngineParts& parts_;
+  accel::Stream& reads_;
   accel::Buffer device_;
   accel::Buffer host_;
 };

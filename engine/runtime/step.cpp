@@ -123,6 +123,7 @@ void EngineParts::update_parameters() {
   }
   mover.begin_step(scalar_view());
   for (const int flat : flats) {
+    wait_staged(flat);
     update_flat(flat, hyper, t);
     mover.finish_flat();
     store.publish(flat);

@@ -142,7 +142,7 @@ void Engine::write_trace(const std::string& path) {
     written += part.size();
   };
   const bool writes = world.group.rank() == 0;
-  parts.together([&] {
+  parts.together(parts.lane(), [&] {
     if (writes) {
       std::filesystem::remove(beside);
       file = File::create(beside);
@@ -156,7 +156,7 @@ void Engine::write_trace(const std::string& path) {
       bring_text(world, stream, rank, bytes, writes ? std::string() : std::move(text), write);
     }
   }
-  parts.together([&] {
+  parts.together(parts.lane(), [&] {
     if (writes) {
       const Json end = {{"ph", "M"},
                         {"name", "process_labels"},

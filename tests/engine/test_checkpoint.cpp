@@ -37,6 +37,10 @@ struct Part {
   std::string save{};  ///< folder to end in
   std::uint64_t seed = 1;
   float dropout = 0.1F;
+  bool async = false;
+  std::string offload{};  ///< further members of zero_optimization, after a comma
+  /// Runs on every rank after each step.
+  std::function<void(Engine&, World&)> each_step{};
   /// Runs on every rank after the last step, before the save.
   std::function<void(Engine&, World&)> at_end{};
 };
@@ -52,8 +56,11 @@ Result train(const Part& part) {
   spec.precision = part.precision;
   spec.accumulation = part.accumulation;
   spec.micro_batch = 12 / part.ranks / part.accumulation;
-  spec.zero_keys = R"("stage3_param_persistence_threshold": 50)";
+  spec.zero_keys = R"("stage3_param_persistence_threshold": 50)" + part.offload;
   spec.top_keys = R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 6}})";
+  if (part.async) {
+    spec.top_keys += R"(, "checkpoint": {"async_save": true})";
+  }
   const std::string config = write_temporary("checkpointed.json", ds_config(spec));
   Result result;
   const LaunchOptions options{.ranks = part.ranks, .comm = "local", .device = "cpu", .threads = 1};
@@ -73,12 +80,16 @@ Result train(const Part& part) {
         engine->backward(engine->forward(make_batch(sample, spec.micro_batch, 16, 61)));
         engine->step();
       }
+      if (part.each_step) {
+        part.each_step(*engine, world);
+      }
     }
     if (part.at_end) {
       part.at_end(*engine, world);
     }
     if (!part.save.empty()) {
       engine->save_checkpoint(part.save);
+      engine->finish_checkpoint();
     }
     for (const auto& parameter : parameters_of(model)) {
       std::vector<float> whole = engine->full_fp32_parameter(parameter->info.name);
@@ -193,6 +204,80 @@ TEST_CASE("checkpoint: interrupted and resumed equals uninterrupted, bit for bit
     }
   }
   check_resumed({.ranks = 3, .stage = 3, .precision = "fp16", .last = 6});
+}
+
+TEST_CASE("checkpoint: resumes bit for bit where states live on the host", "[engine][checkpoint]") {
+  const std::string optimizer = R"(, "offload_optimizer": {"device": "cpu"})";
+  check_resumed({.stage = 2, .precision = "bf16", .offload = optimizer});
+  check_resumed({.stage = 3, .offload = optimizer + R"(, "offload_param": {"device": "cpu"})"});
+}
+
+TEST_CASE("checkpoint: a background save keeps the step that it was asked for at",
+          "[engine][checkpoint]") {
+  struct Case {
+    int stage;
+    const char* precision;
+    std::string offload;
+  };
+  const std::vector<Case> cases = {{0, "", ""},
+                                   {1, "bf16", ""},
+                                   {2, "fp16", R"(, "offload_optimizer": {"device": "cpu"})"},
+                                   {3, "", ""},
+                                   {3, "bf16", R"(, "offload_param": {"device": "cpu"})"}};
+  for (const Case& c : cases) {
+    INFO("stage " << c.stage << " " << c.precision << c.offload);
+    const support::TemporaryFolder folder;
+    Part part{.stage = c.stage, .precision = c.precision, .last = 5, .offload = c.offload};
+    const Result whole = train(part);
+    Part saving = part;
+    saving.async = true;
+    saving.each_step = [&](Engine& engine, World& /*world*/) {
+      // Each of them waits for the one before; the updates of the next step wait for it unit by
+      // unit.
+      (void)engine.save_checkpoint(folder.path());
+    };
+    const Result saved = train(saving);
+    CHECK(same_steps(saved.steps, whole.steps));
+    CHECK(saved.parameters == whole.parameters);
+    CHECK(checkpoint_tags(folder.path()).size() == 5);
+    for (const int first : {1, 3}) {
+      fs::remove(folder / "latest");
+      std::ofstream(folder / "latest") << "global_step" << first << "\n";
+      CHECK_NOTHROW(CheckpointReader(folder.path()).verify());
+      Part tail = part;
+      tail.first = first;
+      tail.load = folder.path();
+      CHECK(train(tail).parameters == whole.parameters);
+    }
+  }
+}
+
+TEST_CASE("checkpoint: a background save that fails is told by the next call, and training goes on",
+          "[engine][checkpoint][errors]") {
+  const support::TemporaryFolder folder;
+  std::ofstream(folder / "file") << "x";
+  const auto refused = [](const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const IoError&) {
+      return true;
+    }
+    return false;
+  };
+  (void)train({.ranks = 2, .last = 2, .async = true, .at_end = [&](Engine& engine, World&) {
+                 (void)engine.save_checkpoint(folder / "good");
+                 (void)engine.save_checkpoint(folder / "file/below");
+                 engine.backward(engine.forward(make_batch(0, 6, 16, 61)));
+                 engine.step();
+                 ZERO_CHECK(refused([&] { (void)engine.save_checkpoint(folder / "good"); }),
+                            "a failed save was not told");
+                 (void)engine.save_checkpoint(folder / "file/below");
+                 ZERO_CHECK(refused([&] { engine.finish_checkpoint(); }), "nor at the end");
+                 engine.finish_checkpoint();  // told once
+                 ZERO_CHECK(engine.load_checkpoint(folder / "good").global_steps == 2,
+                            "the checkpoint before is gone");
+               }});
+  CHECK(checkpoint_tags(folder / "good") == std::vector<std::string>{"global_step2"});
 }
 
 TEST_CASE("checkpoint: any number of ranks and stage loads any other", "[engine][checkpoint]") {

@@ -126,6 +126,7 @@ struct Config {
   OffloadConfig offload_param;
   AioConfig aio;
   ActivationCheckpointing activation_checkpointing;
+  bool checkpoint_async_save = false;  ///< checkpoint.async_save: training goes on during a save
 
   [[nodiscard]] DType model_dtype() const noexcept {
     return fp16.enabled ? DType::kF16 : bf16_enabled ? DType::kBF16 : DType::kF32;

@@ -96,6 +96,30 @@ class CheckpointReader {
   std::vector<File> files_;
 };
 
+/// A checkpoint that is being written: DIR/.TAG.partial, until it takes its name. One process calls
+/// what changes the folder. Throws IoError.
+class CheckpointFolder {
+ public:
+  CheckpointFolder(std::string dir, std::string tag);
+
+  /// Where a file of it is written.
+  [[nodiscard]] std::string file(const std::string& name) const;
+  /// Makes the folder and gives what interrupted saves had left in DIR, which is removed.
+  std::vector<std::string> prepare() const;
+  /// All files are complete and on the disk: the folder takes its name, then `latest` names it.
+  void publish() const;
+  /// Removes what has been written.
+  void discard() const noexcept;
+
+ private:
+  std::string dir_;
+  std::string tag_;
+  std::string partial_;
+};
+
+/// Writes a file that must not exist yet and brings it to the disk.
+void write_new_file(const std::string& path, std::string_view text);
+
 /// XXH64 of each block of a file, read once.
 [[nodiscard]] std::vector<std::uint64_t> block_sums_of(const File& file);
 

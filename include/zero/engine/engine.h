@@ -217,11 +217,15 @@ class Engine {
   /// Writes DIR/TAG (global_step<N> if empty) and returns the tag. Collective; the folder is shared
   /// by all ranks. Crash-safe: until everything is on the disk the checkpoint before it stands, an
   /// existing tag is replaced as a whole. Inside an accumulation window it saves the latest
-  /// boundary. IoError on every rank if one of them fails: training may go on. Format:
-  /// docs/FORMATS.md.
+  /// boundary. IoError on every rank if one of them fails: training may go on. With
+  /// checkpoint.async_save it returns before the checkpoint is complete: a background save first
+  /// waits for the one before it, and its failure is thrown by the next call that saves, loads or
+  /// finishes. Format: docs/FORMATS.md.
   std::string save_checkpoint(const std::string& dir,
                               const std::string& tag = {},
                               const std::string& client_state = {});
+  /// Waits until the latest save is complete; IoError if it failed. Collective.
+  void finish_checkpoint();
   /// Loads what any number of ranks in any stage and precision has saved; without a tag the latest.
   /// Each rank reads the ranges that it keeps. The window starts anew. InputError, before a value
   /// is changed, for a damaged file or another model or optimizer.
