@@ -26,6 +26,7 @@ struct Options {
   std::string other;
   std::string tag;
   std::string dtype = "fp32";
+  std::string format;
   double shard_gb = 5.0;
   bool json = false;
 };
@@ -82,7 +83,7 @@ void inspect(const Options& options) {
       manifest.ranks,
       manifest.stage,
       manifest.precision,
-      manifest.optimizer,
+      manifest.optimizer.empty() ? "weights alone" : manifest.optimizer,
       fmt::join(manifest.states, ", "));
   for (const auto& [name, value] : manifest.counters) {
     std::cout << fmt::format("  {:<20} {}\n", name, value);
@@ -193,6 +194,16 @@ void consolidate(const Options& options) {
   file.close();
 }
 
+void convert(const Options& options) {
+  const PretrainedWeights weights(options.other);
+  write_weights_checkpoint(weights, options.dir);
+  const CheckpointReader reader(options.dir);
+  std::cout << fmt::format("{}: {} parameters with {} elements, weights alone\n",
+                           reader.folder(),
+                           reader.manifest().parameters.size(),
+                           elems_of(reader.manifest()));
+}
+
 /// Largest difference of a parameter's fp32 values.
 double largest_difference(const CheckpointReader& a,
                           std::size_t index_a,
@@ -287,6 +298,14 @@ void add_checkpoint(CLI::App& app, int& status) {
   out->add_option("--max-shard-size", options->shard_gb, "in GB (10^9 bytes)")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  CLI::App* from =
+      command->add_subcommand("convert", "Makes a checkpoint of weights from elsewhere");
+  from->add_option("--from", options->format, "what it is: hf (HuggingFace safetensors)")
+      ->required()
+      ->check(CLI::IsMember({"hf"}));
+  from->add_option("source", options->other, "the file, or the folder of the model")->required();
+  from->add_option("dir", options->dir, "folder to write the checkpoint to")->required();
+  from->callback([options] { convert(*options); });
   add_action(*command,
              "diff",
              "Says what differs between two",

@@ -232,6 +232,12 @@ std::int64_t CheckpointManifest::Parameter::elems() const noexcept {
   return elems;
 }
 
+std::string CheckpointManifest::extent_name(std::string_view state,
+                                            std::string_view parameter,
+                                            std::int64_t begin) {
+  return fmt::format("{}|{}|{}", state, parameter, begin);
+}
+
 std::string CheckpointManifest::to_json() const {
   Json document = {{"format", "zero-checkpoint"},
                    {"version", kVersion},

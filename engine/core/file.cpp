@@ -178,6 +178,29 @@ void replace_file(const std::string& from, const std::string& to) {
   sync_folder_of(to);
 }
 
+namespace {
+
+/// On a file system that cannot exchange two folders: for a moment there is no `to`.
+void exchange_by_names(const std::string& from, const std::string& to) {
+  const std::string aside = from + ".replaced.partial";
+  const bool there = std::rename(to.c_str(), aside.c_str()) == 0;
+  if (!there && errno != ENOENT) {
+    throw_io_error("cannot rename " + to, aside, errno);
+  }
+  if (std::rename(from.c_str(), to.c_str()) != 0) {
+    const int error = errno;
+    if (there) {
+      (void)std::rename(aside.c_str(), to.c_str());
+    }
+    throw_io_error("cannot rename " + from, to, error);
+  }
+  sync_folder_of(to);
+  std::error_code ignored;
+  std::filesystem::remove_all(aside, ignored);
+}
+
+}  // namespace
+
 void replace_folder(const std::string& from, const std::string& to) {
   sync_folder_of(from + "/.");  // the names in it
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
@@ -186,12 +209,13 @@ void replace_folder(const std::string& from, const std::string& to) {
     std::filesystem::remove_all(from, error);  // what `to` was
     return;
   }
-  if (errno != ENOENT) {
-    // A file system that cannot exchange: for a moment there is neither.
-    std::error_code error;
-    std::filesystem::remove_all(to, error);
+  if (errno == EINVAL || errno == ENOSYS) {
+    exchange_by_names(from, to);
+  } else if (errno == ENOENT) {
+    replace_file(from, to);  // there is no `to`
+  } else {
+    throw_io_error("cannot rename " + from, to, errno);
   }
-  replace_file(from, to);
 }
 
 }  // namespace zero

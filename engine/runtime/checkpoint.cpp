@@ -176,6 +176,9 @@ void EngineParts::restore(const CheckpointManifest& manifest) {
 }
 
 void EngineParts::restore_buffers(const CheckpointManifest& manifest) {
+  if (manifest.optimizer.empty()) {
+    return;  // weights alone
+  }
   for (const auto& buffer : buffers_of(model)) {
     const auto found = manifest.buffers.find(buffer->name);
     const Shape flat{buffer->shape.elems()};
@@ -251,10 +254,12 @@ LoadedCheckpoint Engine::load_checkpoint(const std::string& dir,
   parts.synchronize();
   std::optional<CheckpointReader> reader;
   std::vector<std::size_t> places;
+  bool whole = options.optimizer_states;
   parts.together(parts.lane(), [&] {
     reader.emplace(dir, tag);
     places = match_parameters(parts.plan, *reader);
-    if (options.optimizer_states) {
+    whole = whole && !reader->manifest().optimizer.empty();
+    if (whole) {
       check_optimizer(parts, *reader);
     }
     // Every block is checked by one rank before any value is used.
@@ -262,10 +267,10 @@ LoadedCheckpoint Engine::load_checkpoint(const std::string& dir,
                    static_cast<std::size_t>(parts.world.group.size()));
   });
   parts.together(parts.lane(), [&] {
-    read_states(parts, *reader, places, options.optimizer_states);
+    read_states(parts, *reader, places, whole);
     parts.restore_buffers(reader->manifest());
   });
-  if (options.optimizer_states) {
+  if (whole) {
     parts.restore(reader->manifest());
   }
   parts.forget_window();

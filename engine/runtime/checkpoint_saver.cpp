@@ -14,11 +14,6 @@ std::string file_name(int rank) {
   return fmt::format("rank-{:05}.safetensors", rank);
 }
 
-/// Name of one extent in a rank's file: state, parameter and first element.
-std::string extent_name(std::string_view state, std::string_view parameter, std::int64_t begin) {
-  return fmt::format("{}|{}|{}", state, parameter, begin);
-}
-
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(EngineParts& parts,
@@ -68,9 +63,10 @@ void CheckpointSaver::each_part(int flat, Body body) const {
   const Flat& layout = parts_.plan.flats[static_cast<std::size_t>(flat)];
   for (const StateRef state : states_of(layout, parts_.plan.moments)) {
     for (const FlatPart& part : parts_in(layout, parts_.store.own_slice(flat))) {
-      const std::string name = extent_name(manifest_.states.at(state.number()),
-                                           parts_.plan.params[part.place->param].name,
-                                           part.range.begin - part.place->offset);
+      const std::string name =
+          CheckpointManifest::extent_name(manifest_.states.at(state.number()),
+                                          parts_.plan.params[part.place->param].name,
+                                          part.range.begin - part.place->offset);
       body(name, state, part);
     }
   }
@@ -134,7 +130,7 @@ void CheckpointSaver::add_extents(const Flat& flat, int rank, const SafetensorsR
   for (const StateRef state : states_of(flat, parts_.plan.moments)) {
     for (const FlatPart& part : parts_in(flat, {rank * flat.slice_elems, flat.slice_elems})) {
       const std::int64_t begin = part.range.begin - part.place->offset;
-      const std::string name = extent_name(
+      const std::string name = CheckpointManifest::extent_name(
           manifest_.states.at(state.number()), manifest_.parameters[part.place->param].name, begin);
       manifest_.extents.push_back({part.place->param,
                                    state.number(),

@@ -162,4 +162,67 @@ TEST_CASE("checkpoints: inspect, verify, consolidate and diff say what they shou
         std::string::npos);
 }
 
+TEST_CASE(
+    "checkpoints: HuggingFace weights become a checkpoint with the loss that transformers has",
+    "[e2e][checkpoint]") {
+  const SmallRun small;
+  const std::string data = std::string(ZERO_TEST_DATA) + "/parity/";
+  const std::string folder = small.path("converted");
+  const CommandResult converted =
+      checkpoint({"convert", "--from", "hf", data + "final_fp32.safetensors", folder});
+  INFO(converted.err);
+  REQUIRE(converted.exit_code == 0);
+  CHECK(checkpoint({"verify", folder}).exit_code == 0);
+  const Json expected = Json::parse(support::read_bytes(data + "hf_loss.json"));
+  for (const char* ranks : {"1", "2"}) {
+    const CommandResult result = small.run({"--model",
+                                            data + "config.json",
+                                            "--data",
+                                            data + "tokens.bin",
+                                            "--train-batch",
+                                            expected.at("windows").dump(),
+                                            "--ranks",
+                                            ranks,
+                                            "--steps",
+                                            "1",
+                                            "--load",
+                                            folder,
+                                            "--metrics",
+                                            small.path("metrics")});
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    CHECK(losses_of(small.path("metrics")).at(1) ==
+          Approx(expected.at("loss").get<double>()).margin(1e-5));
+  }
+}
+
+TEST_CASE("checkpoints: what consolidate writes in shards converts back to the same weights",
+          "[e2e][checkpoint]") {
+  const SmallRun small;
+  const std::string saved = small.path("saved");
+  REQUIRE(small.run({"--steps", "2", "--save", saved}).exit_code == 0);
+  const std::string shards = small.path("shards");
+  REQUIRE(checkpoint({"consolidate", saved, shards, "--max-shard-size", "0.0001"}).exit_code == 0);
+  CHECK(std::filesystem::exists(shards + "/model.safetensors.index.json"));
+  const std::string back = small.path("back");
+  REQUIRE(checkpoint({"convert", "--from", "hf", shards, back}).exit_code == 0);
+  REQUIRE(checkpoint({"consolidate", saved, small.path("a")}).exit_code == 0);
+  REQUIRE(checkpoint({"consolidate", back, small.path("b")}).exit_code == 0);
+  CHECK(support::read_bytes(small.path("a/model.safetensors")) ==
+        support::read_bytes(small.path("b/model.safetensors")));
+
+  const auto refused = [&](const std::string& source, const std::string& dir) {
+    const CommandResult result = checkpoint({"convert", "--from", "hf", source, dir});
+    CHECK(result.exit_code == 2);
+    return only_error_line(result.err);
+  };
+  CHECK_THAT(refused(shards, back), Catch::Contains("checkpoints already"));
+  CHECK_THAT(refused(small.path("none"), small.path("c")), Catch::Contains("no such file"));
+  (void)small.write("shards/model.safetensors.index.json", R"({"weight_map": {"x": "../y"}})");
+  CHECK_THAT(refused(shards, small.path("c")), Catch::Contains("no name"));
+  (void)small.write("shards/model.safetensors.index.json", R"({"weight_map": {"x": "gone"}})");
+  CHECK_THAT(refused(shards, small.path("c")), Catch::Contains("no such file"));
+  CHECK_FALSE(std::filesystem::exists(small.path("c")));
+}
+
 }  // namespace zero::testing

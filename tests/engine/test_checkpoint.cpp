@@ -140,11 +140,19 @@ void check_any_to_any(int pairs, unsigned seed) {
   constexpr std::array kRanks = {1, 2, 3, 4, 6};
   constexpr std::array kStages = {0, 1, 2, 3};
   constexpr std::array kPrecisions = {"", "bf16", "fp16"};
+  const std::string optimizer = R"(, "offload_optimizer": {"device": "cpu"})";
+  const std::array kOffloads = {
+      std::string(), optimizer, optimizer + R"(, "offload_param": {"device": "cpu"})"};
+  // Stage 0 offloads nothing, and only stage 3 offloads parameters.
+  const auto offload_in = [&](int stage) {
+    return kOffloads[random() % (stage == 0 ? 1 : stage == 3 ? 3 : 2)];
+  };
   for (int pair = 0; pair < pairs; ++pair) {
     const support::TemporaryFolder folder;
     Part from;
     from.ranks = one_of(kRanks);
     from.stage = one_of(kStages);
+    from.offload = offload_in(from.stage);
     from.precision = one_of(kPrecisions);
     from.save = folder.path();
     from.last = 3;
@@ -153,11 +161,12 @@ void check_any_to_any(int pairs, unsigned seed) {
     Part to = from;
     to.ranks = one_of(kRanks);
     to.stage = one_of(kStages);
+    to.offload = offload_in(to.stage);
     to.save = {};
     to.load = folder.path();
     to.first = 3;
-    INFO(from.precision << ": " << from.ranks << " ranks of stage " << from.stage << " to "
-                        << to.ranks << " of " << to.stage);
+    INFO(from.precision << ": " << from.ranks << " ranks of stage " << from.stage << from.offload
+                        << " to " << to.ranks << " of " << to.stage << to.offload);
     CHECK(train(to).parameters == saved.parameters);
     to.last = 13;
     from.load = from.save;

@@ -13,6 +13,8 @@
 
 namespace zero {
 
+class PretrainedWeights;
+
 /// Everything about a checkpoint but its values (manifest.json, docs/FORMATS.md). It says nothing
 /// that a reader needs to know of the writer's ranks, stage or offload.
 struct CheckpointManifest {
@@ -42,12 +44,16 @@ struct CheckpointManifest {
     std::uint64_t offset = 0;
   };
   static constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
+  /// Name in its file of the extent that starts at element `begin`.
+  [[nodiscard]] static std::string extent_name(std::string_view state,
+                                               std::string_view parameter,
+                                               std::int64_t begin);
 
   int ranks = 1;          ///< that wrote it
   int stage = 0;          ///< that wrote it
   std::string precision;  ///< dtype of the model: fp32, fp16 or bf16
   std::uint64_t seed = 0;
-  std::string optimizer;
+  std::string optimizer;            ///< empty: weights that no training has written
   std::vector<std::string> states;  ///< "master", then those of the optimizer
   std::vector<Parameter> parameters;
   std::vector<Group> groups;
@@ -122,6 +128,10 @@ void write_new_file(const std::string& path, std::string_view text);
 
 /// XXH64 of each block of a file, read once.
 [[nodiscard]] std::vector<std::uint64_t> block_sums_of(const File& file);
+
+/// Makes DIR/global_step0 of weights alone: loading it starts a training from them. InputError if
+/// `dir` holds checkpoints already; IoError.
+void write_weights_checkpoint(const PretrainedWeights& weights, const std::string& dir);
 
 /// Names of complete checkpoints in a folder, oldest first.
 [[nodiscard]] std::vector<std::string> checkpoint_tags(const std::string& dir);

@@ -90,24 +90,34 @@ class SafetensorsWriter {
   bool finished_ = false;
 };
 
-/// Weights of a HuggingFace GPT-2 file: names with or without "transformer.", attention masks and a
-/// stored tied head skipped.
+/// Weights of a HuggingFace GPT-2 model: names with or without "transformer.", attention masks and
+/// a stored tied head skipped.
 ///
-/// `path`: a .safetensors file or a folder with model.safetensors. Copies share the open file.
+/// `path`: a .safetensors file, or a folder with model.safetensors or with shards and their
+/// model.safetensors.index.json. Copies share the open files.
 class PretrainedWeights {
  public:
   explicit PretrainedWeights(const std::string& path);
 
+  /// What is stored, by name: fp32 parameters of these shapes. InputError for what no parameter can
+  /// be.
+  [[nodiscard]] std::vector<ParamInfo> parameters() const;
   /// InputError unless the file has exactly these parameters with these shapes.
   void check(std::span<const ParamInfo> parameters) const;
   /// Elements [begin, begin + values.size()) of a parameter; usable as zero::InitialValues.
   void operator()(const ParamInfo& parameter, std::int64_t begin, std::span<float> values) const;
 
  private:
-  [[nodiscard]] const std::string& stored_name(const std::string& name) const;
+  struct Place {
+    std::shared_ptr<const SafetensorsReader> file;
+    std::string stored_name;
+  };
+  void add_file(const std::string& path);
+  [[nodiscard]] const Place& place_of(const std::string& name) const;
+  [[nodiscard]] static const SafetensorsEntry& entry_of(const Place& place);
 
-  std::shared_ptr<const SafetensorsReader> reader_;
-  std::map<std::string, std::string> stored_names_;  // parameter name → name in the file
+  std::string path_;
+  std::map<std::string, Place> places_;  // by the parameter's name
 };
 
 }  // namespace zero
