@@ -1,4 +1,5 @@
 #include "engine/checkpoint/safetensors_header.h"
+#include "engine/checkpoint/streamed_file.h"
 #include <zero/core/error.h>
 #include <zero/core/tensor_view.h>
 
@@ -26,7 +27,7 @@ int dtype_rank(DType dtype) {
 }
 
 template <class T>
-void write_rounded(const File& file, std::uint64_t offset, std::span<const float> values) {
+void write_rounded(StreamedFile& file, std::uint64_t offset, std::span<const float> values) {
   std::array<T, 4096> piece{};
   while (!values.empty()) {
     const std::size_t count = std::min(values.size(), piece.size());
@@ -42,11 +43,13 @@ void write_rounded(const File& file, std::uint64_t offset, std::span<const float
 
 }  // namespace
 
-SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<Tensor> tensors)
+SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<Tensor> tensors, Order order)
     : path_(std::move(path)), temporary_(temporary_name(path_)) {
-  std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
-    return a.dtype != b.dtype ? dtype_rank(a.dtype) > dtype_rank(b.dtype) : a.name < b.name;
-  });
+  if (order == Order::kFormat) {
+    std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
+      return a.dtype != b.dtype ? dtype_rank(a.dtype) > dtype_rank(b.dtype) : a.name < b.name;
+    });
+  }
   nlohmann::ordered_json header;
   header["__metadata__"] = {{"format", "pt"}};
   std::uint64_t bytes = 0;
@@ -68,11 +71,10 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<Tensor> tenso
   for (auto& [name, place] : places_) {
     place.begin += data_begin;
   }
-  file_ = File::create(temporary_);
   try {
-    file_.reserve(data_begin + bytes);
-    file_.write_at(std::as_bytes(std::span(&header_bytes, 1)), 0);
-    file_.write_at(std::as_bytes(std::span(text)), safetensors::kPrefixBytes);
+    file_ = std::make_unique<StreamedFile>(temporary_, data_begin + bytes);
+    file_->write_at(std::as_bytes(std::span(&header_bytes, 1)), 0);
+    file_->write_at(std::as_bytes(std::span(text)), safetensors::kPrefixBytes);
   } catch (...) {
     ::unlink(temporary_.c_str());
     throw;
@@ -98,15 +100,19 @@ void SafetensorsWriter::write(std::string_view name,
       place.begin + static_cast<std::uint64_t>(begin) * dtype_size(place.dtype);
   switch (place.dtype) {
     case DType::kF16:
-      write_rounded<Float16>(file_, offset, values);
+      write_rounded<Float16>(*file_, offset, values);
       break;
     case DType::kBF16:
-      write_rounded<BFloat16>(file_, offset, values);
+      write_rounded<BFloat16>(*file_, offset, values);
       break;
     default:
-      file_.write_at(std::as_bytes(values), offset);
+      file_->write_at(std::as_bytes(values), offset);
   }
   place.written += count;
+}
+
+std::optional<std::vector<std::uint64_t>> SafetensorsWriter::block_sums() const {
+  return file_->block_sums();
 }
 
 void SafetensorsWriter::finish() {
@@ -115,8 +121,7 @@ void SafetensorsWriter::finish() {
         place.written == place.elems,
         fmt::format("{} of {} elements of {} were written", place.written, place.elems, name));
   }
-  file_.sync();
-  file_.close();
+  file_->finish();
   replace_file(temporary_, path_);
   finished_ = true;
 }

@@ -12,16 +12,16 @@ constexpr const char* kFileName = "weights.safetensors";
 /// Elements that are in memory at a time.
 constexpr std::int64_t kChunkElems = 1 << 20;
 
-void write_values(const PretrainedWeights& weights,
-                  const std::vector<ParamInfo>& parameters,
-                  const std::string& path) {
+std::vector<std::uint64_t> write_values(const PretrainedWeights& weights,
+                                        const std::vector<ParamInfo>& parameters,
+                                        const std::string& path) {
   std::vector<SafetensorsWriter::Tensor> tensors;
   for (const ParamInfo& info : parameters) {
     tensors.push_back({CheckpointManifest::extent_name("master", info.name, 0),
                        DType::kF32,
                        Shape{info.shape.elems()}});
   }
-  SafetensorsWriter writer(path, tensors);
+  SafetensorsWriter writer(path, tensors, SafetensorsWriter::Order::kGiven);
   std::vector<float> values(static_cast<std::size_t>(kChunkElems));
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     const std::int64_t elems = parameters[index].shape.elems();
@@ -33,14 +33,16 @@ void write_values(const PretrainedWeights& weights,
     }
   }
   writer.finish();
+  return writer.block_sums().value();
 }
 
-CheckpointManifest describe(const std::vector<ParamInfo>& parameters, const std::string& path) {
+CheckpointManifest describe(const std::vector<ParamInfo>& parameters,
+                            const std::string& path,
+                            std::vector<std::uint64_t> sums) {
   CheckpointManifest manifest;
   manifest.precision = "fp32";
   manifest.states = {"master"};
-  const File file = File::open_to_read(path);
-  manifest.files.push_back({kFileName, file.size_bytes(), block_sums_of(file)});
+  manifest.files.push_back({kFileName, File::open_to_read(path).size_bytes(), std::move(sums)});
   const SafetensorsReader reader(path);
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     const ParamInfo& info = parameters[index];
@@ -63,9 +65,10 @@ void write_weights_checkpoint(const PretrainedWeights& weights, const std::strin
   const CheckpointFolder folder(dir, kTag);
   (void)folder.prepare();
   try {
-    write_values(weights, parameters, folder.file(kFileName));
+    const std::string path = folder.file(kFileName);
+    auto sums = write_values(weights, parameters, path);
     write_new_file(folder.file("manifest.json"),
-                   describe(parameters, folder.file(kFileName)).to_json());
+                   describe(parameters, path, std::move(sums)).to_json());
     folder.publish();
   } catch (...) {
     folder.discard();

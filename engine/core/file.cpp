@@ -63,6 +63,14 @@ File File::open_to_read(const std::string& path) {
   return file;
 }
 
+File File::open_to_write(const std::string& path) {
+  const int descriptor = retry([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); });
+  if (descriptor < 0) {
+    throw_io_error("cannot open to write", path, errno);
+  }
+  return {path, descriptor};
+}
+
 File File::create(const std::string& path) {
   const int descriptor = retry(
       [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode_t{0666}); });

@@ -87,7 +87,7 @@ void CheckpointSaver::write_rank_file(const std::function<void(int count)>& stag
     });
   }
   const std::string path = folder_.file(file_name(lane_.group.rank()));
-  SafetensorsWriter writer(path, std::move(tensors));
+  SafetensorsWriter writer(path, std::move(tensors), SafetensorsWriter::Order::kGiven);
   for (int flat = 0; flat < flats; ++flat) {
     each_part(flat, [&](const std::string& name, StateRef state, const FlatPart& part) {
       access_.read_own(flat, state, part.range, [&](Range range, std::span<const float> values) {
@@ -97,11 +97,9 @@ void CheckpointSaver::write_rank_file(const std::function<void(int count)>& stag
     staged(flat + 1);
   }
   writer.finish();
-  std::string sums;
-  for (const std::uint64_t sum : block_sums_of(File::open_to_read(path))) {
-    sums.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
-  }
-  write_new_file(path + ".sums", sums);
+  const std::vector<std::uint64_t> sums = writer.block_sums().value();
+  write_new_file(path + ".sums",
+                 {reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(sums[0])});
 }
 
 void CheckpointSaver::write_manifest() {

@@ -119,7 +119,7 @@ void check_saves(bool async,
           failures += failed ? 1 : 0;
           tag = reader.tag();
         });
-    CHECK(faults > 100);
+    CHECK(faults > 20);
     if (world.group.rank() == 0) {
       CHECK((harmless ? failures == 0 : failures > faults / 2));
     }

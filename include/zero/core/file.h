@@ -19,6 +19,8 @@ class File {
   File() noexcept = default;
   /// Opens an existing regular file. InputError if it does not exist or is something else.
   [[nodiscard]] static File open_to_read(const std::string& path);
+  /// Opens an existing file. IoError.
+  [[nodiscard]] static File open_to_write(const std::string& path);
   /// Creates a file that must not exist yet, for writing.
   [[nodiscard]] static File create(const std::string& path);
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,7 +49,10 @@ class SafetensorsReader {
   std::map<std::string, SafetensorsEntry, std::less<>> entries_;
 };
 
-/// Writes a safetensors file in pieces of any order, without ever holding a tensor.
+class StreamedFile;
+
+/// Writes a safetensors file in pieces of any order, without ever holding a tensor; fastest, around
+/// the page cache, where they come in the order of the file.
 ///
 /// Everything goes into a temporary file beside the target; finish() makes it durable and gives it
 /// its name, so the target is old or new, never half. The destructor removes what was not finished.
@@ -60,9 +64,12 @@ class SafetensorsWriter {
     DType dtype = DType::kF32;  ///< fp32, fp16 or bf16
     Shape shape;
   };
+  /// Order of tensors in the file: that of the format's own writers (wide elements first, then by
+  /// name), or as given, which must then be aligned.
+  enum class Order { kFormat, kGiven };
   /// Writes the header and reserves the space. IoError naming path and bytes if there is too
   /// little.
-  SafetensorsWriter(std::string path, std::vector<Tensor> tensors);
+  SafetensorsWriter(std::string path, std::vector<Tensor> tensors, Order order = Order::kFormat);
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
   SafetensorsWriter(SafetensorsWriter&&) = delete;
@@ -74,6 +81,9 @@ class SafetensorsWriter {
   void write(std::string_view name, std::int64_t begin, std::span<const float> values);
   /// Closes the file under its own name. InternalError if elements are missing.
   void finish();
+  /// XXH64 of each CheckpointManifest::kBlockBytes of the file, if everything was written in the
+  /// order of the file.
+  [[nodiscard]] std::optional<std::vector<std::uint64_t>> block_sums() const;
 
  private:
   struct Place {
@@ -85,7 +95,7 @@ class SafetensorsWriter {
 
   std::string path_;
   std::string temporary_;
-  File file_;
+  std::unique_ptr<StreamedFile> file_;
   std::map<std::string, Place, std::less<>> places_;
   bool finished_ = false;
 };
