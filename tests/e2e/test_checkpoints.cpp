@@ -40,8 +40,9 @@ CommandResult checkpoint(std::initializer_list<std::string> arguments) {
 void check_kills(int kills, unsigned seed) {
   const SmallRun small;
   const std::string folder = small.path("saved");
+  const std::string steps = std::to_string(200 * kills);  // more than all of them get to
   REQUIRE(
-      small.run({"--ranks", "2", "--steps", "400", "--metrics", small.path("whole")}).exit_code ==
+      small.run({"--ranks", "2", "--steps", steps, "--metrics", small.path("whole")}).exit_code ==
       0);
   const std::map<int, double> whole = losses_of(small.path("whole"));
   std::mt19937 random(seed);
@@ -58,7 +59,7 @@ void check_kills(int kills, unsigned seed) {
                                                       "--comm",
                                                       comm,
                                                       "--steps",
-                                                      "400",
+                                                      steps,
                                                       "--metrics",
                                                       metrics,
                                                       "--save",

@@ -1,5 +1,4 @@
-#include "config_target.h"
-
+#include "target.h"
 #include <zero/config/report.h>
 #include <zero/core/error.h>
 
@@ -47,7 +46,7 @@ void check_convert(const std::string& text) {
 
 }  // namespace
 
-void exercise_config(const std::string& text) {
+void exercise(const std::string& text) {
   text_at_work = text;
   config::LoadOptions options;
   options.world = text.size() % 2 == 0 ? 1 : 4;
@@ -62,6 +61,44 @@ void exercise_config(const std::string& text) {
   } catch (const ConfigError&) {
     require(!verdict.accepted, "an accepted file is not explained");
   }
+}
+
+const std::vector<std::string>& pieces() {
+  static const std::vector<std::string> kPieces = {
+      "{",
+      "}",
+      "[",
+      "]",
+      ",",
+      ":",
+      "\"",
+      "'",
+      "'''",
+      "\\",
+      "\n",
+      "#",
+      "//",
+      "/*",
+      "*/",
+      "null",
+      "true",
+      "\"auto\"",
+      "1e400",
+      "-1",
+      "18446744073709551616",
+      "0.5",
+      "\"zero_optimization\": true,",
+      "\"cpu_offload\": true,",
+      "\"stage\": 3,",
+      "\"offload_optimizer\": {\"device\": \"nvme\"},",
+      "\xEF\xBB\xBF",
+      "\xFF",
+      "\"thread_count\": 2,",
+      "\\ud83d",
+      "\"max_live_parameters\": \"1_0\",",
+      "\"bf16\": null,",
+  };
+  return kPieces;
 }
 
 }  // namespace zero::testing

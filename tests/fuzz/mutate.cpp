@@ -1,6 +1,6 @@
-// Mutates the published files with a fixed seed, for compilers without libFuzzer.
+// Mutates the files of a folder with a fixed seed, for compilers without libFuzzer.
 // Arguments: folder of seeds, seconds.
-#include "config_target.h"
+#include "target.h"
 
 #include <algorithm>
 #include <chrono>
@@ -16,41 +16,6 @@ namespace {
 
 using Rng = std::mt19937_64;
 
-constexpr const char* kPieces[] = {
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    ":",
-    "\"",
-    "'",
-    "'''",
-    "\\",
-    "\n",
-    "#",
-    "//",
-    "/*",
-    "*/",
-    "null",
-    "true",
-    "\"auto\"",
-    "1e400",
-    "-1",
-    "18446744073709551616",
-    "0.5",
-    "\"zero_optimization\": true,",
-    "\"cpu_offload\": true,",
-    "\"stage\": 3,",
-    "\"offload_optimizer\": {\"device\": \"nvme\"},",
-    "\xEF\xBB\xBF",
-    "\xFF",
-    "\"thread_count\": 2,",
-    "\\ud83d",
-    "\"max_live_parameters\": \"1_0\",",
-    "\"bf16\": null,",
-};
-
 std::size_t below(Rng& rng, std::size_t limit) {
   return limit == 0 ? 0 : rng() % limit;
 }
@@ -62,7 +27,7 @@ void mutate(std::string& text, const std::vector<std::string>& seeds, Rng& rng) 
   const std::size_t length = below(rng, 1 + std::min<std::size_t>(text.size() - at, 40));
   switch (below(rng, 5)) {
     case 0:
-      text.insert(at, kPieces[below(rng, std::size(kPieces))]);
+      text.insert(at, zero::testing::pieces()[below(rng, zero::testing::pieces().size())]);
       break;
     case 1:
       text.erase(at, length);
@@ -100,7 +65,7 @@ std::vector<std::string> read_seeds(const char* folder) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::fprintf(stderr, "usage: mutate_config SEEDS SECONDS\n");
+    std::fprintf(stderr, "usage: fuzz_NAME SEEDS SECONDS\n");
     return 2;
   }
   const std::vector<std::string> seeds = read_seeds(argv[1]);
@@ -116,7 +81,7 @@ int main(int argc, char** argv) {
     for (std::size_t changes = 1 + below(rng, 6); changes > 0; --changes) {
       mutate(text, seeds, rng);
     }
-    zero::testing::exercise_config(text);
+    zero::testing::exercise(text);
   }
   std::printf("%ld texts without a contradiction\n", texts);
   return 0;
