@@ -30,7 +30,7 @@ constexpr std::array<DTypeCode, 22> kCodes = {{
 }};
 constexpr std::uint64_t kLargest = std::numeric_limits<std::int64_t>::max();
 /// {"name": {"shape": [ … ]}}: nothing in a header lies deeper.
-constexpr int kDeepest = 3;
+constexpr std::size_t kDeepest = 3;
 
 /// Refuses a header, always with the same form of message.
 class Refusal {
@@ -44,8 +44,54 @@ class Refusal {
   const std::string& path_;
 };
 
-/// The JSON of a header. What a lenient parser lets through is refused here: duplicate keys,
-/// nesting without end, a NUL byte as an end.
+/// Looks at a header on its way through the parser, which keeps nothing of it. What a lenient
+/// parser lets through is refused here: duplicate keys, nesting without end.
+class Watch final : public nlohmann::json_sax<Json> {
+ public:
+  explicit Watch(const Refusal& refuse) : refuse_(refuse) {}
+
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(number_integer_t /*value*/) override { return true; }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
+  bool string(string_t& /*value*/) override { return true; }
+  bool binary(binary_t& /*value*/) override { return true; }
+  bool start_object(std::size_t /*elements*/) override { return enter(); }
+  bool start_array(std::size_t /*elements*/) override { return enter(); }
+  bool end_object() override { return leave(); }
+  bool end_array() override { return leave(); }
+  bool key(string_t& name) override {
+    if (!keys_.at(depth_).insert(name).second) {
+      refuse_(fmt::format("the header names \"{}\" twice", name));
+    }
+    return true;
+  }
+  bool parse_error(std::size_t /*position*/,
+                   const std::string& /*token*/,
+                   const nlohmann::detail::exception& error) override {
+    refuse_(fmt::format("the header is not JSON ({})", error.what()));
+  }
+
+ private:
+  bool enter() {
+    if (++depth_ > kDeepest) {
+      refuse_("the header is nested too deeply");
+    }
+    keys_.at(depth_).clear();
+    return true;
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  const Refusal& refuse_;
+  std::size_t depth_ = 0;
+  std::array<std::set<std::string>, kDeepest + 1> keys_;
+};
+
+/// The JSON of a header; a NUL byte, which a parser takes as an end, is refused too.
 Json parse_json(std::string_view header, const Refusal& refuse) {
   if (header.empty() || header.front() != '{') {
     refuse("the header does not begin with {");
@@ -53,27 +99,9 @@ Json parse_json(std::string_view header, const Refusal& refuse) {
   if (header.find('\0') != std::string_view::npos) {
     refuse("the header holds a NUL byte");
   }
-  std::array<std::set<std::string>, kDeepest + 1> keys;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
-    if ((event == Event::object_start || event == Event::array_start) && depth >= kDeepest) {
-      refuse("the header is nested too deeply");
-    }
-    if (event == Event::object_start) {
-      keys.at(static_cast<std::size_t>(depth) + 1).clear();
-    } else if (event == Event::key) {
-      const auto key = parsed.get<std::string>();
-      if (!keys.at(static_cast<std::size_t>(depth)).insert(key).second) {
-        refuse(fmt::format("the header names \"{}\" twice", key));
-      }
-    }
-    return true;
-  };
-  try {
-    return Json::parse(header.begin(), header.end(), watch);
-  } catch (const Json::exception& error) {
-    refuse(fmt::format("the header is not JSON ({})", error.what()));
-  }
+  Watch watch(refuse);
+  (void)Json::sax_parse(header.begin(), header.end(), &watch);
+  return Json::parse(header.begin(), header.end());
 }
 
 void check_metadata(const Json& metadata, const Refusal& refuse) {

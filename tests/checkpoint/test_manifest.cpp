@@ -70,5 +70,19 @@ TEST_CASE("manifest: overlaps, gaps, ends and names that occur twice are refused
   refused([](auto& m) { m.parameters[0].shape = {INT64_MAX, INT64_MAX}; });
 }
 
+TEST_CASE("safetensors: a header with a million tensors is read", "[checkpoint][safetensors]") {
+  std::string header = "{";
+  for (std::int64_t i = 0; i < kMany; ++i) {
+    header += fmt::format(R"({}"t{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})",
+                          i == 0 ? "" : ",",
+                          i,
+                          i,
+                          i + 1);
+  }
+  header += "}";
+  REQUIRE(header.size() < safetensors::kLargestHeaderBytes);
+  CHECK(safetensors::parse_header(header, kMany, "test").size() == kMany);
+}
+
 }  // namespace
 }  // namespace zero
