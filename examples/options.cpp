@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
 #include <string_view>
 
 namespace zero::examples {
@@ -51,7 +50,25 @@ void add_input_options(CLI::App& app, Options& options) {
       ->check(not_negative);
 }
 
-void add_run_options(CLI::App& app, Options& options, std::string& budget, std::string& link) {
+/// What the command line says of a network, as text.
+struct NetworkText {
+  std::string link;
+  std::string inter_link;
+  int ranks_per_node = 0;
+};
+
+void add_network_options(CLI::App& app, NetworkText& network) {
+  app.add_option("--link", network.link, "imitate a network, such as 1GB/s,50us; inf: no limit")
+      ->type_name("BANDWIDTH,LATENCY");
+  app.add_option("--ranks-per-node",
+                 network.ranks_per_node,
+                 "imitate nodes of so many ranks; --link is then the one within a node")
+      ->type_name("K");
+  app.add_option("--inter-link", network.inter_link, "and the one between nodes")
+      ->type_name("BANDWIDTH,LATENCY");
+}
+
+void add_run_options(CLI::App& app, Options& options, std::string& budget) {
   app.add_option("--steps", options.steps, "optimizer steps; default: one pass over the data");
   app.add_option("--micro-batch",
                  options.batch.train_micro_batch_size_per_gpu,
@@ -70,8 +87,6 @@ void add_run_options(CLI::App& app, Options& options, std::string& budget, std::
       ->capture_default_str();
   app.add_option("--device", options.device, "where to compute: cpu")->capture_default_str();
   app.add_option("--threads", options.threads, "threads a rank; default: cores ÷ ranks");
-  app.add_option("--link", link, "imitate a network, such as 1GB/s,50us")
-      ->type_name("BANDWIDTH,LATENCY");
   app.add_option("--memory-budget", budget, "refuse what needs more a rank, such as 24GiB")
       ->type_name("SIZE");
 }
@@ -188,23 +203,22 @@ std::int64_t parse_size(const std::string& text, const std::string& option) {
                    "write it like 24GiB, 512MiB or 1e9");
 }
 
-comm::LinkShape parse_link(const std::string& text) {
+comm::LinkShape parse_link(const std::string& text, const std::string& option) {
   const std::size_t comma = text.find(',');
   const std::string bandwidth = text.substr(0, comma);
   const std::string latency = comma == std::string::npos ? "0us" : text.substr(comma + 1);
   comm::LinkShape shape;
-  shape.bytes_per_s = std::numeric_limits<double>::infinity();
   if (bandwidth != "inf") {
     const bool per_second = bandwidth.ends_with("/s");
     shape.bytes_per_s = static_cast<double>(
-        parse_size(bandwidth.substr(0, bandwidth.size() - (per_second ? 2 : 0)), "--link"));
+        parse_size(bandwidth.substr(0, bandwidth.size() - (per_second ? 2 : 0)), option));
   }
   char* unit = nullptr;
   const double number = std::strtod(latency.c_str(), &unit);
   const std::string_view name = unit;
   const double factor = name == "us" ? 1e-6 : name == "ms" ? 1e-3 : name == "s" ? 1.0 : -1.0;
   if (unit == latency.c_str() || factor < 0.0 || !(number >= 0.0 && number * factor <= 60.0)) {
-    throw InputError(fmt::format("--link latency \"{}\" is not a time", latency),
+    throw InputError(fmt::format("{} latency \"{}\" is not a time", option, latency),
                      "command line",
                      "write it like 50us or 1ms");
   }
@@ -212,14 +226,40 @@ comm::LinkShape parse_link(const std::string& text) {
   return shape;
 }
 
+namespace {
+
+std::optional<comm::NetworkShape> parse_network(const CLI::App& app, const NetworkText& text) {
+  const bool nodes = app.count("--ranks-per-node") > 0;
+  require(nodes == !text.inter_link.empty(),
+          "--ranks-per-node and --inter-link go together",
+          "give both or neither");
+  require(!nodes || (text.ranks_per_node >= 1 && text.ranks_per_node <= kMaxRanks),
+          fmt::format("--ranks-per-node is {}", text.ranks_per_node),
+          fmt::format("give a number from 1 to {}", kMaxRanks));
+  if (text.link.empty() && !nodes) {
+    return std::nullopt;
+  }
+  comm::NetworkShape network{.ranks_per_node = text.ranks_per_node};
+  if (!text.link.empty()) {
+    network.link = parse_link(text.link, "--link");
+  }
+  if (nodes) {
+    network.inter_link = parse_link(text.inter_link, "--inter-link");
+  }
+  return network;
+}
+
+}  // namespace
+
 std::optional<Options> parse_options(int argc, char** argv) {
   Options options;
   std::string budget;
-  std::string link;
+  NetworkText network;
   CLI::App app{std::string(kAbout), "train_lm"};
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_input_options(app, options);
-  add_run_options(app, options, budget, link);
+  add_run_options(app, options, budget);
+  add_network_options(app, network);
   add_output_options(app, options);
   try {
     app.parse(argc, argv);
@@ -232,9 +272,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
   if (!budget.empty()) {
     options.memory_budget_bytes = parse_size(budget, "--memory-budget");
   }
-  if (!link.empty()) {
-    options.link = parse_link(link);
-  }
+  options.network = parse_network(app, network);
   check(app, options);
   return options;
 }

@@ -33,7 +33,7 @@ struct Options {
   std::int64_t keep = 0;                 ///< newest checkpoints that stay; 0: all
   std::string load;                      ///< folder to go on from; "": start
   std::int64_t memory_budget_bytes = 0;  ///< 0: none
-  std::optional<comm::LinkShape> link;
+  std::optional<comm::NetworkShape> network;
   std::string trace;  ///< file for a timeline; "": none
   std::uint64_t seed = 1234;
   std::string plan;  ///< write the plan there instead of training
@@ -48,6 +48,6 @@ struct Options {
 [[nodiscard]] std::int64_t parse_size(const std::string& text, const std::string& option);
 
 /// "1GB/s,50us" or "inf": bandwidth (a size, each way) and latency (us, ms or s; 0 if left out).
-[[nodiscard]] comm::LinkShape parse_link(const std::string& text);
+[[nodiscard]] comm::LinkShape parse_link(const std::string& text, const std::string& option);
 
 }  // namespace zero::examples

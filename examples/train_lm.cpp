@@ -272,7 +272,7 @@ int run_program(int argc, char** argv) {
                  .comm = options->comm,
                  .device = options->device,
                  .threads = options->threads,
-                 .link = options->link},
+                 .network = options->network},
                 [&](World& world) { return train(world, *options, model_config); });
 }
 

@@ -33,14 +33,38 @@ std::int64_t elems_of(const Segment& segment, int ranks) noexcept {
   return elems;
 }
 
+/// Whether two signatures mean the same call, whatever it is for.
+bool same_call(const Signature& a, const Signature& b) noexcept {
+  return a.sequence == b.sequence && a.verb == b.verb && a.op == b.op && a.dtype == b.dtype &&
+         a.payload == b.payload && a.root == b.root && a.elems == b.elems && a.layout == b.layout;
+}
+
+std::string describe(const Occasion& occasion) {
+  std::string text;
+  if (occasion.what.front() != '\0') {
+    text += fmt::format(" for {}", occasion.what.data());
+  }
+  if (occasion.step > 0) {
+    text += fmt::format(" in step {}", occasion.step);
+  }
+  return text;
+}
+
 }  // namespace
+
+Occasion make_occasion(std::int64_t step, std::string_view what) noexcept {
+  Occasion occasion{.step = static_cast<std::int32_t>(step)};
+  what.copy(occasion.what.data(), occasion.what.size() - 1);
+  return occasion;
+}
 
 Signature signature_of(const Call& call, int ranks) {
   Signature result{.sequence = call.sequence,
                    .verb = call.verb,
                    .op = call.op,
                    .payload = call.payload,
-                   .root = call.root};
+                   .root = call.root,
+                   .occasion = call.occasion};
   if (!call.segments.empty()) {
     result.dtype = call.segments.front().dtype;
   }
@@ -60,7 +84,7 @@ bool agree(const Signature& a, const Signature& b) noexcept {
     return a.verb != b.verb && a.sequence == b.sequence && a.dtype == b.dtype &&
            a.elems == b.elems && a.layout == b.layout;
   }
-  return a == b;
+  return same_call(a, b);
 }
 
 const char* verb_name(Verb verb) noexcept {
@@ -107,7 +131,10 @@ std::string describe(const Signature& signature) {
     default:
       break;
   }
-  return signature.payload == Payload::kControl ? text + " (control)" : text;
+  if (signature.payload == Payload::kControl) {
+    text += " (control)";
+  }
+  return text + describe(signature.occasion);
 }
 
 std::string find_disagreement(std::span<const Signature> signatures, std::span<const int> ranks) {
@@ -125,8 +152,12 @@ std::string find_disagreement(std::span<const Signature> signatures, std::span<c
   return {};
 }
 
-std::string name_ranks(std::span<const int> ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+std::string name_ranks(std::span<const Absent> ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i].rank);
+  }
+  return text;
 }
 
 PeerError disagreement(const std::string& text, const std::string& group) {
@@ -134,14 +165,20 @@ PeerError disagreement(const std::string& text, const std::string& group) {
       text, "in group " + group, "make all ranks call the same verbs in the same order and sizes");
 }
 
-PeerError late(std::span<const int> missing,
+PeerError late(std::span<const Absent> missing,
                const Signature& call,
                const std::string& group,
                double timeout_s) {
-  const std::string what =
+  std::string what =
       missing.empty()
           ? fmt::format("nothing moved for {} s", timeout_s)
           : fmt::format("{} did not arrive within {} s", name_ranks(missing), timeout_s);
+  for (const Absent& absent : missing) {
+    what +=
+        absent.latest
+            ? fmt::format("; rank {} was last seen in {}", absent.rank, describe(*absent.latest))
+            : fmt::format("; rank {} has not been seen in this group", absent.rank);
+  }
   return PeerError(
       what,
       fmt::format("in {} of group {}", describe(call), group),

@@ -5,10 +5,13 @@
 #include <zero/core/error.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace zero::comm {
@@ -62,6 +65,14 @@ struct Segment {
   }
 };
 
+/// What a call is for, in messages about it: of fixed size because it travels with the signature.
+struct Occasion {
+  std::int32_t step = 0;        ///< optimizer step that runs, from 1; 0: before the first
+  std::array<char, 28> what{};  ///< the name of a unit, cut to 27 characters, zero-padded
+};
+static_assert(sizeof(Occasion) == 32);
+[[nodiscard]] Occasion make_occasion(std::int64_t step, std::string_view what) noexcept;
+
 /// What the ranks compare before data moves; also what travels over MPI, hence of fixed size.
 struct Signature {
   std::uint64_t sequence = 0;
@@ -72,9 +83,9 @@ struct Signature {
   std::int32_t root = 0;
   std::int64_t elems = 0;    ///< of the whole call
   std::uint64_t layout = 0;  ///< hash of dtype, slice length, begin and count of every segment
-  friend bool operator==(const Signature&, const Signature&) = default;
+  Occasion occasion;         ///< not compared
 };
-static_assert(sizeof(Signature) == 32);
+static_assert(sizeof(Signature) == 64);
 
 struct Call {
   Verb verb = Verb::kBarrier;
@@ -85,6 +96,7 @@ struct Call {
   std::vector<Segment> segments = {};
   int color = 0;  ///< split only
   int key = 0;    ///< split only
+  Occasion occasion{};
 
   [[nodiscard]] bool pairwise() const noexcept {
     return verb == Verb::kSend || verb == Verb::kRecv;
@@ -103,19 +115,24 @@ struct Call {
 /// Whether two ranks mean the same call; a send matches a recv of the same size.
 [[nodiscard]] bool agree(const Signature& a, const Signature& b) noexcept;
 [[nodiscard]] const char* verb_name(Verb verb) noexcept;
-/// "all_gather #12 of 640 fp32"
+/// "all_gather #12 of 640 fp32 for blocks.3 in step 7"
 [[nodiscard]] std::string describe(const Signature& signature);
 
 /// Text of the first disagreement among the ranks' calls, or empty. `ranks[i]` is the rank, as
 /// messages name it, that sent `signatures[i]`.
 [[nodiscard]] std::string find_disagreement(std::span<const Signature> signatures,
                                             std::span<const int> ranks);
+/// A rank that has not come, and what it called last on this group, if anything.
+struct Absent {
+  int rank = 0;
+  std::optional<Signature> latest;
+};
 /// "rank 1" or "ranks 1, 3"
-[[nodiscard]] std::string name_ranks(std::span<const int> ranks);
+[[nodiscard]] std::string name_ranks(std::span<const Absent> ranks);
 
 /// The errors that all back ends throw.
 [[nodiscard]] PeerError disagreement(const std::string& text, const std::string& group);
-[[nodiscard]] PeerError late(std::span<const int> missing,
+[[nodiscard]] PeerError late(std::span<const Absent> missing,
                              const Signature& call,
                              const std::string& group,
                              double timeout_s);

@@ -98,6 +98,7 @@ std::byte* Group::host_address(const std::byte* data, std::int64_t elems) const 
 accel::Event Group::start(Call call, accel::Stream& stream) {
   if (size_ > 1) {
     call.sequence = next_sequence();
+    call.occasion = make_occasion(context_.step, about_);
     enqueue(std::move(call), stream);
   }
   return stream.record();
@@ -107,6 +108,7 @@ accel::Event Group::start_pairwise(Call call,
                                    std::vector<std::uint64_t>& counters,
                                    accel::Stream& stream) {
   call.sequence = counters[static_cast<std::size_t>(call.root)]++;
+  call.occasion = make_occasion(context_.step, about_);
   enqueue(std::move(call), stream);
   return stream.record();
 }

@@ -130,6 +130,7 @@ Loss Engine::forward(const Batch& batch) {
                      "Engine::forward",
                      "call engine.step() at the accumulation boundary");
   }
+  parts.world.context.step = parts.global_steps + 1;
   const std::string key = "train" + shape_key(batch);
   if (parts.profiles.find(key) == parts.profiles.end()) {
     parts.profiles[key] =

@@ -62,8 +62,8 @@ std::unique_ptr<comm::Group> shaped(std::unique_ptr<comm::Group> group,
                                     const LaunchOptions& options,
                                     RankContext& context,
                                     accel::Device& device) {
-  return options.link ? comm::shape_link(std::move(group), *options.link, context, device)
-                      : std::move(group);
+  return options.network ? comm::shape_network(std::move(group), *options.network, context, device)
+                         : std::move(group);
 }
 
 int run_local(const LaunchOptions& options,

@@ -59,14 +59,13 @@ void EngineParts::reduce_scalars() {
   const TensorView all = limb_view();
   Timeline& timeline = world.context.timeline;
   const accel::SpanStart start = accel::begin_span(timeline, *comm);
+  const char* purpose = "norm, loss and finite flag";
+  world.group.about(purpose);
   const accel::Event agreed = world.group.all_reduce_in_place(
       {&all, 1}, comm::ReduceOp::kSum, *comm, comm::Payload::kControl);
-  accel::end_span(timeline,
-                  *comm,
-                  start,
-                  Activity::kControl,
-                  "norm, loss and finite flag",
-                  static_cast<std::int64_t>(all.bytes()));
+  world.group.about("");
+  accel::end_span(
+      timeline, *comm, start, Activity::kControl, purpose, static_cast<std::int64_t>(all.bytes()));
   const accel::SpanStart stall = accel::begin_span(timeline, *compute);
   compute->wait(agreed);
   accel::end_span(timeline, *compute, stall, Activity::kStall, "wait for the norm");

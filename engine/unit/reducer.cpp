@@ -216,6 +216,8 @@ void Reducer::launch(const Bucket& bucket) {
   if (!plain) {
     scale(bucket, plan_.factor_before_reduction, true);
   }
+  const std::string& unit = store_.unit_name(bucket.front().flat);
+  groups_.shards().about(unit);
   if (plan_.all_reduce) {
     std::vector<TensorView> pieces;
     for (const BucketPiece& piece : bucket) {
@@ -234,6 +236,7 @@ void Reducer::launch(const Bucket& bucket) {
     }
     (void)groups_.shards().reduce_scatter_in_place(slices, op, streams_.comm);
     if (groups_.replicas() != nullptr) {
+      groups_.replicas()->about(unit);
       (void)groups_.replicas()->all_reduce_in_place(own, op, streams_.comm);
     }
   }
@@ -246,12 +249,7 @@ void Reducer::launch(const Bucket& bucket) {
              static_cast<std::int64_t>(dtype_size(plan_.communication_dtype)) *
              (plan_.all_reduce ? 2 : 1);
   }
-  accel::end_span(timeline,
-                  streams_.comm,
-                  start,
-                  Activity::kReduce,
-                  store_.unit_name(bucket.front().flat),
-                  bytes);
+  accel::end_span(timeline, streams_.comm, start, Activity::kReduce, unit, bytes);
   land(bucket);
 }
 

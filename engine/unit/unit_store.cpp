@@ -281,6 +281,7 @@ accel::Event UnitStore::gather_views(comm::Group& group,
                                      int flat) {
   Timeline& timeline = world_.context.timeline;
   const accel::SpanStart start = accel::begin_span(timeline, streams_.comm);
+  group.about(unit_name(flat));
   accel::Event ready = group.all_gather_in_place(views, streams_.comm);
   std::int64_t bytes = 0;
   for (const comm::SlicedView& view : views) {

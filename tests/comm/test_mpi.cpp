@@ -206,7 +206,7 @@ TEST_CASE("mpi: traffic follows the formulas, control apart", "[comm][mpi]") {
   const comm::Traffic data = group->traffic();
   CHECK(data.bytes_in == bytes);
   CHECK(data.bytes_out == bytes);
-  CHECK(data.control_bytes_in == 32 * others * cases.size());
+  CHECK(data.control_bytes_in == 64 * others * cases.size());
   CHECK(data.collectives == cases.size());
 
   const accel::Buffer buffer = world().device->allocate(12 * 8, Category::kOther);
@@ -217,7 +217,7 @@ TEST_CASE("mpi: traffic follows the formulas, control apart", "[comm][mpi]") {
   const comm::Traffic after = group->traffic();
   CHECK(after.bytes_in == bytes);
   CHECK(after.control_bytes_in - data.control_bytes_in ==
-        32 * others + 2 * 96 * others / static_cast<std::uint64_t>(ranks));
+        64 * others + 2 * 96 * others / static_cast<std::uint64_t>(ranks));
   CHECK(after.collectives == cases.size());
 }
 

@@ -32,11 +32,13 @@ struct Outcome {
 };
 
 /// `calls` all-reduces of 1 MiB by two ranks, on one stream or by turns on two.
-std::vector<Outcome> all_reduce(const std::optional<comm::LinkShape>& shape, int calls, bool two) {
+std::vector<Outcome> all_reduce(const std::optional<comm::NetworkShape>& shape,
+                                int calls,
+                                bool two) {
   return support::run_ranks(2, [&](support::RankEnv& rank) {
     std::unique_ptr<comm::Group> group = rank.group.split(0, rank.group.rank());
     if (shape) {
-      group = comm::shape_link(std::move(group), *shape, rank.context, rank.device);
+      group = comm::shape_network(std::move(group), *shape, rank.context, rank.device);
     }
     const auto other = group->split(0, group->rank());
     accel::Stream& first = rank.make_stream("first");
@@ -74,7 +76,7 @@ std::vector<Outcome> all_reduce(const std::optional<comm::LinkShape>& shape, int
 TEST_CASE("shaped link: calls end when such a link would have delivered them", "[comm][link]") {
   // Two ranks move 1 MiB each way in an all-reduce.
   const double megabyte = 1 << 20;
-  const comm::LinkShape shape{.bytes_per_s = 20.0 * megabyte, .latency_s = 0.005};
+  const comm::NetworkShape shape{.link = {.bytes_per_s = 20.0 * megabyte, .latency_s = 0.005}};
   for (const bool two : {false, true}) {
     const double processor = processor_seconds();
     const auto shaped = all_reduce(shape, 4, two);
@@ -94,8 +96,46 @@ TEST_CASE("shaped link: calls end when such a link would have delivered them", "
 
 TEST_CASE("shaped link: an infinite link waits for nothing, one without sense is refused",
           "[comm][link]") {
-  const comm::LinkShape free{std::numeric_limits<double>::infinity(), 0.0};
-  CHECK(all_reduce(free, 4, false)[0].seconds < 0.1);
-  CHECK_THROWS_AS(all_reduce(comm::LinkShape{0.0, 0.0}, 1, false), InputError);
-  CHECK_THROWS_AS(all_reduce(comm::LinkShape{1e9, -1.0}, 1, false), InputError);
+  CHECK(all_reduce(comm::NetworkShape{}, 4, false)[0].seconds < 0.1);
+  CHECK_THROWS_AS(all_reduce(comm::NetworkShape{.link = {.bytes_per_s = 0.0}}, 1, false),
+                  InputError);
+  CHECK_THROWS_AS(all_reduce(comm::NetworkShape{.inter_link = {.latency_s = -1.0}}, 1, false),
+                  InputError);
+}
+
+TEST_CASE("shaped link: what leaves the node takes its own link", "[comm][link]") {
+  // Two nodes of two ranks: of the three peers that a rank exchanges 256 KiB with in each half of
+  // an all-reduce, two are on the other node.
+  const double megabyte = 1 << 20;
+  const comm::NetworkShape network{.link = {.bytes_per_s = 40.0 * megabyte},
+                                   .ranks_per_node = 2,
+                                   .inter_link = {.bytes_per_s = 10.0 * megabyte}};
+  const auto seconds = [&](bool across) {
+    const auto all = support::run_ranks(4, [&](support::RankEnv& rank) {
+      const auto world = comm::shape_network(
+          rank.group.split(0, rank.group.rank()), network, rank.context, rank.device);
+      // Pairs within a node, or pairs of which each has one rank on either node.
+      const int color = across ? rank.group.rank() % 2 : rank.group.rank() / 2;
+      const auto pair = world->split(color, rank.group.rank());
+      accel::Stream& stream = rank.make_stream("stream");
+      const accel::Buffer buffer = rank.device.allocate(kElems * 4, Category::kOther);
+      const TensorView view = buffer.view(DType::kF32, Shape{kElems});
+      rank.device.zero(view, stream);
+      const double start = now();
+      (void)pair->all_reduce_in_place({&view, 1}, comm::ReduceOp::kSum, stream);
+      stream.synchronize();
+      const double in_pair = now() - start;
+      (void)world->all_reduce_in_place({&view, 1}, comm::ReduceOp::kSum, stream);
+      stream.synchronize();
+      return std::pair{in_pair, now() - start - in_pair};
+    });
+    return all[3];
+  };
+  const auto near = seconds(false);
+  const auto far = seconds(true);
+  CHECK(near.first >= 1.0 / 40.0);  // 1 MiB each way
+  CHECK(near.first < 1.0 / 10.0);
+  CHECK(far.first >= 1.0 / 10.0);
+  CHECK(far.second >= 1.0 / 10.0);  // 2 · 2 · 256 KiB between the nodes
+  CHECK(far.second < 1.0 / 10.0 + 0.1);
 }

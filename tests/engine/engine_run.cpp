@@ -111,12 +111,15 @@ RunResult run(const RunSpec& spec) {
   const std::string config = write_temporary(fmt::format("run{}.json", counter++), ds_config(spec));
   RunResult result;
   result.traffic.resize(static_cast<std::size_t>(spec.ranks));
-  (void)launch(
-      {.ranks = spec.ranks, .comm = "local", .device = "cpu", .threads = 1, .link = spec.link},
-      [&](World& world) {
-        train(spec, config, world, result);
-        return 0;
-      });
+  (void)launch({.ranks = spec.ranks,
+                .comm = "local",
+                .device = "cpu",
+                .threads = 1,
+                .network = spec.network},
+               [&](World& world) {
+                 train(spec, config, world, result);
+                 return 0;
+               });
   return result;
 }
 

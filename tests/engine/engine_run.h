@@ -26,7 +26,7 @@ struct RunSpec {
   std::string precision{};  ///< "", "fp16" or "bf16"
   std::string optimizer = R"({"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.01}})";
   PlanOptions plan{};
-  std::optional<comm::LinkShape> link{};  ///< a network to imitate
+  std::optional<comm::NetworkShape> network{};  ///< a network to imitate
   bool trace = false;
   std::function<void(nn::Gpt&)> prepare{};  ///< e.g. freezes parameters, before initialize
   std::function<void(Engine&, nn::Gpt&, int)> each_step{};  ///< runs after each step on every rank

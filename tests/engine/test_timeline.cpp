@@ -89,7 +89,7 @@ TEST_CASE("timeline: shows each gather once, with the bytes that moved, and chan
 TEST_CASE("timeline: reductions run beside the rest of backward", "[engine][timeline]") {
   const std::string path = write_temporary("overlap.json", "");
   RunSpec spec = traced(path);
-  spec.link = comm::LinkShape{.bytes_per_s = 200e6, .latency_s = 0.0};
+  spec.network = {.link = {.bytes_per_s = 200e6}};
   (void)run(spec);
   const std::vector<Json> events = events_in(path);
   const Json backward = spans_of(events, 0, "backward").back();

@@ -60,7 +60,10 @@ void LocalFamily::fail(const std::string& reason) {
 LocalHub::LocalHub(std::shared_ptr<LocalFamily> family,
                    std::string name,
                    std::vector<int> world_ranks)
-    : family_(std::move(family)), name_(std::move(name)), world_ranks_(std::move(world_ranks)) {}
+    : family_(std::move(family)),
+      name_(std::move(name)),
+      world_ranks_(std::move(world_ranks)),
+      latest_(world_ranks_.size()) {}
 
 std::shared_ptr<Meeting> LocalHub::meet(int rank, const Call& call, double timeout_s) {
   std::shared_ptr<Meeting> meeting;
@@ -71,6 +74,7 @@ std::shared_ptr<Meeting> LocalHub::meet(int rank, const Call& call, double timeo
     }
     meeting = find_or_make(rank, call);
     meeting->calls[at(rank)] = &call;
+    latest_[at(rank)] = signature_of(call, size());
     arrive(lock, *meeting, rank);
   }
   wait(*meeting, rank, timeout_s);
@@ -161,7 +165,7 @@ void LocalHub::wait(Meeting& meeting, int rank, double timeout_s) {
   if (complete()) {
     return;
   }
-  std::vector<int> absent;
+  std::vector<Absent> absent;
   {
     Lock lock(mutex_);
     // Ranks that have met finish what they do even when the hub fails: others read their memory.
@@ -172,9 +176,7 @@ void LocalHub::wait(Meeting& meeting, int rank, double timeout_s) {
       }
       throw_failed();
     }
-    for (const int member : missing(meeting, round)) {
-      absent.push_back(world_ranks_[at(member)]);
-    }
+    absent = missing(meeting, round);
     failure_ = name_ranks(absent) + " did not arrive in time";  // from here on nobody completes it
   }
   family_->fail(name_ranks(absent) + " did not arrive in time");
@@ -182,11 +184,11 @@ void LocalHub::wait(Meeting& meeting, int rank, double timeout_s) {
   throw late(absent, signature_of(call, size()), name_, timeout_s);
 }
 
-std::vector<int> LocalHub::missing(const Meeting& meeting, int round) const {
-  std::vector<int> late;
+std::vector<Absent> LocalHub::missing(const Meeting& meeting, int round) const {
+  std::vector<Absent> late;
   for (const int member : meeting.members) {
     if (meeting.rounds[at(member)] < round) {
-      late.push_back(member);
+      late.push_back({world_ranks_[at(member)], latest_[at(member)]});
     }
   }
   return late;

@@ -72,7 +72,7 @@ class LocalHub {
   void compare(Meeting& meeting) const;
   void arrive(Lock& lock, Meeting& meeting, int rank);
   void wait(Meeting& meeting, int rank, double timeout_s);
-  [[nodiscard]] std::vector<int> missing(const Meeting& meeting, int round) const;
+  [[nodiscard]] std::vector<Absent> missing(const Meeting& meeting, int round) const;
   [[noreturn]] void throw_failed() const;
 
   const std::shared_ptr<LocalFamily> family_;
@@ -82,7 +82,8 @@ class LocalHub {
   mutable std::mutex mutex_;         // guards everything below, and all of a Meeting but `round`
   std::condition_variable changed_;  // a round is complete, or the hub has failed
   std::map<Meeting::Key, std::shared_ptr<Meeting>> meetings_;
-  std::string failure_;  ///< empty: alive
+  std::string failure_;                           // empty: alive
+  std::vector<std::optional<Signature>> latest_;  // by group rank: the call that it came to last
 };
 
 }  // namespace zero::comm

@@ -169,6 +169,9 @@ class LocalGroup final : public Group {
   }
 
   [[nodiscard]] std::string name() const override { return seat_->hub->name(); }
+  [[nodiscard]] const std::vector<int>& world_ranks() const override {
+    return seat_->hub->world_ranks();
+  }
 
   [[nodiscard]] std::unique_ptr<Group> split(int color, int key) override {
     if (color < 0) {

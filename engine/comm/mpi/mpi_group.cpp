@@ -32,6 +32,7 @@ class MpiGroup final : public Group {
         state_(std::move(state)) {}
 
   [[nodiscard]] std::string name() const override { return state_->name; }
+  [[nodiscard]] const std::vector<int>& world_ranks() const override { return state_->world_ranks; }
 
   [[nodiscard]] std::unique_ptr<Group> split(int color, int key) override {
     if (color < 0) {

@@ -74,8 +74,11 @@ bool Introduction::poll() {
   for (std::size_t i = 0; i < transfers_.size(); ++i) {
     moved |= transfers_[i]->poll();
     all &= transfers_[i]->done();
-    if (i < peers_.size() && transfers_[i]->done()) {
-      heard_[i].store(true, std::memory_order_relaxed);
+    if (i < peers_.size() && transfers_[i]->done() &&
+        !heard_[i].exchange(true, std::memory_order_relaxed)) {
+      const std::lock_guard lock(group_.latest_mutex);
+      group_.latest.resize(at(group_.size));
+      group_.latest[at(peers_[i])] = theirs_[i];
     }
   }
   if (all) {
@@ -100,11 +103,13 @@ void Introduction::check() {
   }
 }
 
-std::vector<int> Introduction::missing() const {
-  std::vector<int> result;
+std::vector<Absent> Introduction::missing() const {
+  const std::lock_guard lock(group_.latest_mutex);
+  group_.latest.resize(at(group_.size));
+  std::vector<Absent> result;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (!heard_[i].load(std::memory_order_relaxed)) {
-      result.push_back(group_.world_ranks[at(peers_[i])]);
+      result.push_back({group_.world_ranks[at(peers_[i])], group_.latest[at(peers_[i])]});
     }
   }
   return result;

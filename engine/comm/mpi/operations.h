@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +36,8 @@ struct MpiGroupState {
   std::byte* staging_host = nullptr;
   /// The operation that uses `staging`. Service thread only.
   const void* staging_user = nullptr;
+  std::mutex latest_mutex;                         ///< guards `latest`
+  std::vector<std::optional<Signature>> latest{};  ///< by rank: the call that it came to last
 };
 
 /// First step of every call: each rank sends its signature to each other rank concerned.
@@ -45,8 +49,8 @@ class Introduction {
   [[nodiscard]] bool done() const noexcept { return checked_; }
   /// Empty, or the PeerError of ranks that disagree; once done().
   [[nodiscard]] const std::exception_ptr& error() const noexcept { return error_; }
-  /// World ranks that have not been heard of. Any thread.
-  [[nodiscard]] std::vector<int> missing() const;
+  /// The ranks that have not been heard of. Any thread.
+  [[nodiscard]] std::vector<Absent> missing() const;
   [[nodiscard]] const Signature& own() const noexcept { return own_; }
 
  private:
@@ -133,7 +137,7 @@ class CallOperation final : public Operation {
  public:
   CallOperation(std::shared_ptr<MpiGroupState> group, std::shared_ptr<const Call> call);
   bool poll() override;
-  [[nodiscard]] std::vector<int> missing() const { return introduction_.missing(); }
+  [[nodiscard]] std::vector<Absent> missing() const { return introduction_.missing(); }
   [[nodiscard]] const Signature& signature() const noexcept { return introduction_.own(); }
 
  private:
@@ -166,7 +170,7 @@ class SplitOperation final : public Operation {
  public:
   SplitOperation(std::shared_ptr<MpiGroupState> group, Call call);
   bool poll() override;
-  [[nodiscard]] std::vector<int> missing() const { return introduction_.missing(); }
+  [[nodiscard]] std::vector<Absent> missing() const { return introduction_.missing(); }
   [[nodiscard]] const Signature& signature() const noexcept { return introduction_.own(); }
   [[nodiscard]] const wire::CommunicatorRef& result() const noexcept { return comm_; }
   [[nodiscard]] const std::vector<int>& world_ranks() const noexcept { return world_ranks_; }

@@ -6,9 +6,11 @@
 #include <zero/core/tensor_view.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace zero::comm {
@@ -78,6 +80,11 @@ class Group {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] virtual std::string name() const = 0;
+  /// The ranks of the world that form the group, in the order of their ranks here.
+  [[nodiscard]] virtual const std::vector<int>& world_ranks() const = 0;
+  /// What the calls from here on are for, such as a unit's name: messages about ranks that disagree
+  /// or are late say so, with the step (RankContext::step). The first 27 bytes count.
+  void about(std::string_view what) { about_ = what; }
 
   /// Each rank's slice r = rank() of every view goes to all ranks, in place. One collective for all
   /// views.
@@ -152,6 +159,7 @@ class Group {
 
   int rank_;
   int size_;
+  std::string about_;
   std::uint64_t sequence_ = 0;
   std::vector<std::uint64_t> sent_;      ///< sends so far, by receiver
   std::vector<std::uint64_t> received_;  ///< receives so far, by sender
@@ -167,18 +175,26 @@ class LocalHub;
 
 /// What a link can do: full duplex, each rank has one of its own.
 struct LinkShape {
-  double bytes_per_s = 0.0;  ///< each way; infinity: no limit
-  double latency_s = 0.0;    ///< of each call
+  double bytes_per_s = std::numeric_limits<double>::infinity();  ///< each way
+  double latency_s = 0.0;                                        ///< of each call
 };
-/// Wraps a group so that every call ends no earlier than such a link would have delivered it: its
-/// bytes (the larger of in and out, as Traffic counts them) ÷ bandwidth after the transfers before
-/// it, plus the latency. Calls on several streams and on groups split from it share the link in the
-/// order in which they reach it. Takes no processor time. To try a slow network on one machine.
-/// InputError for a shape that makes no sense.
-[[nodiscard]] std::unique_ptr<Group> shape_link(std::unique_ptr<Group> group,
-                                                const LinkShape& shape,
-                                                RankContext& context,
-                                                accel::Device& device);
+/// A network of nodes: ranks [k · ranks_per_node, (k + 1) · ranks_per_node) share node k.
+struct NetworkShape {
+  LinkShape link{};        ///< to the ranks of the same node
+  int ranks_per_node = 0;  ///< 0: all ranks are on one node
+  LinkShape inter_link{};  ///< to the ranks of other nodes, each rank one of its own
+};
+/// Wraps a group so that every call ends no earlier than such a network would have delivered it:
+/// a rank's bytes (the larger of in and out, as Traffic counts them) from and to its node go over
+/// its link, those from and to other nodes over its inter-node link, both at the same time; each
+/// takes bytes ÷ bandwidth after the transfers before it, plus the latency. Calls on several
+/// streams and on groups split from it share the links in the order in which they reach them. Takes
+/// no processor time. To try a slow network on one machine. InputError for a shape that makes no
+/// sense.
+[[nodiscard]] std::unique_ptr<Group> shape_network(std::unique_ptr<Group> group,
+                                                   const NetworkShape& shape,
+                                                   RankContext& context,
+                                                   accel::Device& device);
 
 /// MPI as long as the process runs: initialised by the constructor, finalised by the destructor,
 /// which waits for the service thread, the only one that calls MPI. Make one in main, before any

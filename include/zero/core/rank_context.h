@@ -5,6 +5,9 @@
 #include <zero/core/log.h>
 #include <zero/core/timeline.h>
 
+#include <atomic>
+#include <cstdint>
+
 namespace zero {
 
 /// Everything mutable that belongs to one rank. Ranks may be threads of one process, so nothing of
@@ -24,6 +27,9 @@ struct RankContext {
   Log log;
   Ledger ledger;
   Timeline timeline;
+  /// The optimizer step that runs, from 1, for messages; 0 before the first. Streams' threads read
+  /// it.
+  std::atomic<std::int64_t> step = 0;
 };
 
 }  // namespace zero

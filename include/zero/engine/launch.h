@@ -22,7 +22,7 @@ struct LaunchOptions {
   std::string comm = "auto";  ///< local, mpi; auto: mpi under mpirun, else local
   std::string device = "cpu";
   int threads = 0;  ///< compute threads a rank; 0: available cores ÷ ranks on this node
-  std::optional<comm::LinkShape> link{};  ///< a network to imitate
+  std::optional<comm::NetworkShape> network{};  ///< a network to imitate
 };
 
 /// Runs `body` once on every rank of this process and returns the process's exit status: what the
