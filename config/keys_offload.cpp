@@ -175,7 +175,7 @@ constexpr std::array kZenflow = {
     Key{"steps_per_epoch", kInt, "null", kForeign, F::kZenflow, "internal"},
 };
 
-constexpr std::string_view kLeafIdle = "modules of this engine's models are never skipped";
+constexpr std::string_view kLeafCost = "memory of the whole module while any of it runs";
 constexpr std::array kLeaf = {
     Key{"classes",
         kStrings,
@@ -183,9 +183,17 @@ constexpr std::array kLeaf = {
         kShould,
         F::kIdle,
         "classes whose modules are gathered as one unit (default: three mixture-of-experts blocks)",
-        kLeafIdle},
-    Key{"names", kStrings, "[]", kShould, F::kIdle, "exact names of such modules", kLeafIdle},
-    Key{"name_suffixes", kStrings, "[]", kShould, F::kIdle, "endings of such names", kLeafIdle},
+        "modules are told apart by their names here: use names or name_suffixes"},
+    Key{"names",
+        kStrings,
+        "[]",
+        kShould,
+        F::kNow,
+        "whole names of modules that are gathered and reduced as one unit, which ranks may visit "
+        "in "
+        "different orders inside (experts)",
+        kLeafCost},
+    Key{"name_suffixes", kStrings, "[]", kShould, F::kNow, "ends of such names", kLeafCost},
 };
 
 constexpr std::array kBlocks = {

@@ -13,6 +13,13 @@ T get(const Checked& c, const std::string& path) {
   return c.at(path).get<T>();
 }
 
+/// A list of strings, or one.
+std::vector<std::string> strings(const Checked& c, const std::string& path) {
+  const Json& value = c.at(path);
+  return value.is_string() ? std::vector{value.get<std::string>()}
+                           : value.get<std::vector<std::string>>();
+}
+
 std::optional<DType> dtype_named(const Json& name) {
   if (!name.is_string()) {
     return std::nullopt;
@@ -119,6 +126,8 @@ ZeroOptimization read_zero(const Checked& c) {
       flag("stage3_gather_fp16_weights_on_model_save");
   zero.round_robin_gradients = flag("round_robin_gradients");
   zero.ignore_unused_parameters = flag("ignore_unused_parameters");
+  zero.leaf_module = {.names = strings(c, "zero_optimization.leaf_module.names"),
+                      .name_suffixes = strings(c, "zero_optimization.leaf_module.name_suffixes")};
   return zero;
 }
 

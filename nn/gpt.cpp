@@ -1,4 +1,5 @@
 #include <zero/accel/device.h>
+#include <zero/accel/host_stash.h>
 #include <zero/nn/events.h>
 #include <zero/nn/gpt.h>
 
@@ -6,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace zero::nn {
 namespace {
@@ -76,11 +78,11 @@ std::vector<Gpt::Segment> Gpt::make_segments() const {
   return segments;
 }
 
-TensorView Gpt::run_and_forget(const Segment& segment,
-                               const TokenGrid& grid,
-                               Execution& execution) {
+void Gpt::run_and_forget(const Segment& segment,
+                         TensorView output,
+                         const TokenGrid& grid,
+                         Execution& execution) {
   accel::Arena& arena = execution.arena;
-  const TensorView output = arena.take(segment.input.dtype, segment.input.shape);
   const accel::Arena::Scope workspace(arena);
   const TensorView between = arena.take(output.dtype, output.shape);
   TensorView x = segment.input;
@@ -91,6 +93,26 @@ TensorView Gpt::run_and_forget(const Segment& segment,
     during_forward(
         *blocks_[layer], execution, [&] { (void)blocks_[layer]->forward(x, y, grid, execution); });
     x = y;
+  }
+}
+
+TensorView Gpt::run_recomputed(Pending& pending, TensorView x, Execution& execution) {
+  accel::HostStash* stash = execution.stash;
+  TensorView spare = stash != nullptr ? execution.arena.take(x.dtype, x.shape) : TensorView{};
+  accel::Event spare_is_free;
+  for (Segment& segment : pending.segments) {
+    segment.input = x;
+    if (stash == nullptr) {
+      spare = execution.arena.take(x.dtype, x.shape);
+    }
+    accel::Event copied;
+    if (stash != nullptr && &segment != &pending.segments.back()) {
+      copied = stash->push(x, execution.stream);
+    }
+    execution.stream.wait(spare_is_free);  // write-after-read: its copy to the host
+    run_and_forget(segment, spare, pending.grid, execution);
+    std::swap(x, spare);
+    spare_is_free = copied;
   }
   return x;
 }
@@ -105,15 +127,16 @@ TensorView Gpt::run_blocks(Pending& pending, Execution& execution) {
   });
   embedded_.apply(x, execution);
   if (execution.phase == Phase::kEval) {
-    return run_and_forget({.first = 0, .last = blocks_.size(), .input = x}, grid, execution);
+    const TensorView output = execution.arena.take(x.dtype, x.shape);
+    run_and_forget({.first = 0, .last = blocks_.size(), .input = x}, output, grid, execution);
+    return output;
   }
   pending.segments = make_segments();
+  if (recomputed_segments_.has_value()) {
+    return run_recomputed(pending, x, execution);
+  }
   for (Segment& segment : pending.segments) {
     segment.input = x;
-    if (recomputed_segments_.has_value()) {
-      x = run_and_forget(segment, grid, execution);
-      continue;
-    }
     for (std::size_t layer = segment.first; layer < segment.last; ++layer) {
       x = run_and_save(layer, x, segment, grid, execution);
     }
@@ -213,8 +236,17 @@ void Gpt::backward(float seed, Execution& caller) {
     });
   }
   arena.release(pending.hidden_mark);
-  for (auto segment = pending.segments.rbegin(); segment != pending.segments.rend(); ++segment) {
-    back_through(*segment, gradient, pending.grid, execution);
+  const bool stashed = recomputed_segments_.has_value() && execution.stash != nullptr;
+  TensorView spare = pending.x;  // read by nobody from here on
+  for (std::size_t index = pending.segments.size(); index-- > 0;) {
+    accel::Event below_is_back;
+    if (stashed && index > 0) {
+      pending.segments[index - 1].input = spare;
+      below_is_back = execution.stash->pop(spare, execution.stream);
+      spare = pending.segments[index].input;
+    }
+    back_through(pending.segments[index], gradient, pending.grid, execution);
+    execution.stream.wait(below_is_back);  // read-after-write: the input of the segment below
   }
   embedded_.apply(gradient, execution);
   during_backward(

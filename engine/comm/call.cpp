@@ -33,10 +33,12 @@ std::int64_t elems_of(const Segment& segment, int ranks) noexcept {
   return elems;
 }
 
-/// Whether two signatures mean the same call, whatever it is for.
+/// Whether two signatures mean the same call. A background save's may fall into different steps of
+/// its ranks, so the step does not count.
 bool same_call(const Signature& a, const Signature& b) noexcept {
   return a.sequence == b.sequence && a.verb == b.verb && a.op == b.op && a.dtype == b.dtype &&
-         a.payload == b.payload && a.root == b.root && a.elems == b.elems && a.layout == b.layout;
+         a.payload == b.payload && a.root == b.root && a.elems == b.elems && a.layout == b.layout &&
+         a.occasion.what == b.occasion.what;
 }
 
 std::string describe(const Occasion& occasion) {
@@ -165,23 +167,27 @@ PeerError disagreement(const std::string& text, const std::string& group) {
       text, "in group " + group, "make all ranks call the same verbs in the same order and sizes");
 }
 
-PeerError late(std::span<const Absent> missing,
-               const Signature& call,
-               const std::string& group,
-               double timeout_s) {
-  std::string what =
+std::string describe_late(std::span<const Absent> missing,
+                          const Signature& call,
+                          double timeout_s) {
+  std::string text =
       missing.empty()
           ? fmt::format("nothing moved for {} s", timeout_s)
           : fmt::format("{} did not arrive within {} s", name_ranks(missing), timeout_s);
+  text += " in " + describe(call);
   for (const Absent& absent : missing) {
-    what +=
+    text +=
         absent.latest
             ? fmt::format("; rank {} was last seen in {}", absent.rank, describe(*absent.latest))
             : fmt::format("; rank {} has not been seen in this group", absent.rank);
   }
+  return text;
+}
+
+PeerError late(const std::string& text, const std::string& group) {
   return PeerError(
-      what,
-      fmt::format("in {} of group {}", describe(call), group),
+      text,
+      "in group " + group,
       "look at the log of the rank that is late, or raise ZERO_TIMEOUT if it is only slow");
 }
 

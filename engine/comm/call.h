@@ -83,7 +83,7 @@ struct Signature {
   std::int32_t root = 0;
   std::int64_t elems = 0;    ///< of the whole call
   std::uint64_t layout = 0;  ///< hash of dtype, slice length, begin and count of every segment
-  Occasion occasion;         ///< not compared
+  Occasion occasion{};       ///< `what` is compared, `step` is not
 };
 static_assert(sizeof(Signature) == 64);
 
@@ -132,9 +132,10 @@ struct Absent {
 
 /// The errors that all back ends throw.
 [[nodiscard]] PeerError disagreement(const std::string& text, const std::string& group);
-[[nodiscard]] PeerError late(std::span<const Absent> missing,
-                             const Signature& call,
-                             const std::string& group,
-                             double timeout_s);
+/// "rank 1 did not arrive within 10 s in all_gather …; rank 1 was last seen in …"
+[[nodiscard]] std::string describe_late(std::span<const Absent> missing,
+                                        const Signature& call,
+                                        double timeout_s);
+[[nodiscard]] PeerError late(const std::string& text, const std::string& group);
 
 }  // namespace zero::comm

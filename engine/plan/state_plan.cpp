@@ -89,14 +89,34 @@ constexpr int kTiles = 3;
 /// Elements of a tile at most: bounds staging to 24 MiB, and is long enough to hide its start.
 constexpr std::int64_t kTileElems = std::int64_t{1} << 20;
 
-UpdateTiles plan_tiles(const StatePlan& plan) {
+/// Elements initialised at a time at most: bounds the memory that filling takes.
+constexpr std::int64_t kFillElems = 1 << 18;
+
+std::int64_t kept(const Flat& flat, const Placement& placement) {
+  return placement.partitioned ? flat.slice_elems : flat.padded_elems;
+}
+
+/// The longest run of initial values: of one parameter, as far as a rank holds it.
+std::int64_t plan_fill(const StatePlan& plan) {
+  std::int64_t elems = 1;
+  for (const Flat& flat : plan.flats) {
+    for (const FlatParam& param : flat.params) {
+      elems = std::max(elems, std::min(param.elems, kept(flat, flat.parameters)));
+    }
+  }
+  return std::min(elems, kFillElems);
+}
+
+UpdateTiles plan_tiles(const StatePlan& plan, std::int64_t sub_group_size) {
+  const std::int64_t limit =
+      std::clamp(round_up(sub_group_size, kAlignElems), kAlignElems, kTileElems);
   UpdateTiles tiles;
   for (const Flat& flat : plan.flats) {
     if (!flat.trainable) {
       continue;
     }
     const std::int64_t owned = flat.state.partitioned ? flat.slice_elems : flat.padded_elems;
-    tiles.elems = std::max(tiles.elems, std::min(owned, kTileElems));
+    tiles.elems = std::max(tiles.elems, std::min(owned, limit));
     tiles.space = space_of(flat.state.home);
     tiles.gradients = tiles.gradients || flat.gradients.home != flat.state.home;
     tiles.parameters = tiles.parameters || flat.parameters.home != flat.state.home;
@@ -279,10 +299,6 @@ void widen_classes(StatePlan& plan, std::vector<SlotClass>& classes, int Flat::*
   }
 }
 
-std::int64_t kept(const Flat& flat, const Placement& placement) {
-  return placement.partitioned ? flat.slice_elems : flat.padded_elems;
-}
-
 void count_bytes(StatePlan& plan, const ActivationProfile& profile) {
   const auto model_bytes = static_cast<std::int64_t>(dtype_size(plan.model_dtype));
   const auto sum_bytes = static_cast<std::int64_t>(dtype_size(plan.accumulation_dtype));
@@ -310,6 +326,7 @@ void count_bytes(StatePlan& plan, const ActivationProfile& profile) {
   in(tiles.space, tiles.space == MemorySpace::kHost ? Category::kPinned : Category::kStaging) +=
       tiles.count * tiles.elems *
       ((tiles.gradients ? sum_bytes : 0) + (tiles.parameters ? model_bytes : 0));
+  at(Category::kStaging) += plan.fill_elems * 4;
   for (const SlotClass& slots : plan.gather_classes) {
     at(Category::kGathered) += slots.elems * slots.count * model_bytes;
   }
@@ -321,7 +338,9 @@ void count_bytes(StatePlan& plan, const ActivationProfile& profile) {
         slots.elems * slots.count * static_cast<std::int64_t>(dtype_size(plan.communication_dtype));
   }
   at(Category::kActivations) = profile.activation_bytes;
+  in(MemorySpace::kHost, Category::kActivations) = profile.stashed_bytes;
   at(Category::kOther) = profile.batch_bytes;
+  in(MemorySpace::kHost, Category::kOther) = profile.scratch_bytes;
 }
 
 }  // namespace
@@ -387,7 +406,8 @@ StatePlan make_plan(Module& model,
   plan.flats = std::move(layout.flats);
   place_states(plan, row);
   choose_homes(plan, config);
-  plan.tiles = plan_tiles(plan);
+  plan.fill_elems = plan_fill(plan);
+  plan.tiles = plan_tiles(plan, std::min(zero.sub_group_size, kTileElems));
   plan.prefetch_elems = zero.stage3_prefetch_bucket_size.value_or(default_prefetch(plan));
   plan.gather_classes =
       make_slot_classes(plan, &Flat::gather_class, plan.prefetch_elems, [](const Flat& flat) {

@@ -212,6 +212,7 @@ std::string Engine::save_checkpoint(const std::string& dir,
   if (background) {
     parts.saving = std::make_unique<BackgroundSave>(std::move(saver));
   } else {
+    const comm::About about(parts.world.group, "save_checkpoint");
     saver->run([](int /*staged*/) {});
   }
   return name;
@@ -255,6 +256,7 @@ LoadedCheckpoint Engine::load_checkpoint(const std::string& dir,
   std::optional<CheckpointReader> reader;
   std::vector<std::size_t> places;
   bool whole = options.optimizer_states;
+  const comm::About about(parts.world.group, "load_checkpoint");
   parts.together(parts.lane(), [&] {
     reader.emplace(dir, tag);
     places = match_parameters(parts.plan, *reader);

@@ -34,7 +34,7 @@ Engine::~Engine() {
     buffer->value = {};
   }
   // Memory may go only when no stream uses it. Errors were reported where somebody waited for them.
-  for (accel::Stream* stream : {parts_->compute.get(), parts_->comm.get(), parts_->reduce.get()}) {
+  for (accel::Stream* stream : parts_->streams()) {
     try {
       stream->synchronize();
     } catch (const std::exception& error) {
@@ -83,31 +83,43 @@ void EngineParts::deliver_loss(LossState& loss) {
   loss.idle = loss.ready;
 }
 
-ActivationMemory& EngineParts::activation_memory(std::size_t index, std::int64_t bytes) {
+ActivationMemory& EngineParts::activation_memory(std::size_t index,
+                                                 const ActivationProfile& profile) {
   while (activations.size() <= index) {
     activations.push_back(std::make_unique<ActivationMemory>());
   }
   ActivationMemory& memory = *activations[index];
-  if (memory.buffer.bytes() < static_cast<std::size_t>(bytes)) {
-    compute->synchronize();  // kernels of an earlier pass may still use the smaller one
-    memory.buffer = {};
-    memory.buffer = world.device.allocate(static_cast<std::size_t>(bytes), Category::kActivations);
+  const auto grow = [&](accel::Buffer& buffer, std::int64_t bytes, MemorySpace space) {
+    if (buffer.bytes() >= static_cast<std::size_t>(bytes)) {
+      return false;
+    }
+    compute->synchronize();  // an earlier pass may still use the smaller one
+    buffer = {};
+    buffer = world.device.allocate(static_cast<std::size_t>(bytes), Category::kActivations, space);
+    return true;
+  };
+  if (grow(memory.buffer, profile.activation_bytes, MemorySpace::kDevice)) {
     memory.arena = accel::Arena(memory.buffer);
+  }
+  if (grow(memory.host_buffer, profile.stashed_bytes, MemorySpace::kHost)) {
+    memory.stash = accel::HostStash(world.device, *stash, memory.host_buffer);
   }
   return memory;
 }
 
-std::int64_t EngineParts::arena_bytes(const std::string& key,
-                                      const std::function<void(Execution&)>& pass) {
+const ActivationProfile& EngineParts::evaluation_profile(
+    const std::string& key, const std::function<void(Execution&)>& pass) {
   const auto found = profiles.find(key);
   if (found != profiles.end()) {
     return found->second;
   }
-  return profiles[key] = measure_pass(plan.model_dtype, world.device, Phase::kEval, pass);
+  return profiles[key] = measure_pass(plan.model_dtype, false, world.device, Phase::kEval, pass);
 }
 
-Execution EngineParts::execution(accel::Arena& arena, Phase phase) {
-  return {world.device, *compute, arena, coordinator, phase};
+Execution EngineParts::execution(ActivationMemory& memory, Phase phase) {
+  Execution execution{world.device, *compute, memory.arena, coordinator, phase};
+  execution.stash = plan.stash_activations ? &memory.stash : nullptr;
+  return execution;
 }
 
 /// Sample numbers run over micro-steps, then ranks, then rows: a batch of the same samples gives
@@ -133,9 +145,11 @@ Loss Engine::forward(const Batch& batch) {
   parts.world.context.step = parts.global_steps + 1;
   const std::string key = "train" + shape_key(batch);
   if (parts.profiles.find(key) == parts.profiles.end()) {
-    parts.profiles[key] =
-        profile_activations(parts.model, batch, parts.plan.model_dtype, parts.world.device)
-            .activation_bytes;
+    parts.profiles[key] = profile_activations(parts.model,
+                                              batch,
+                                              parts.plan.model_dtype,
+                                              parts.plan.stash_activations,
+                                              parts.world.device);
   }
   const std::size_t index = parts.outstanding.size();
   ActivationMemory& memory = parts.activation_memory(index, parts.profiles[key]);
@@ -144,7 +158,7 @@ Loss Engine::forward(const Batch& batch) {
   Timeline& timeline = parts.world.context.timeline;
   const accel::SpanStart start = accel::begin_span(timeline, *parts.compute);
   parts.coordinator.begin_pass(Pass::kForward);
-  Execution execution = parts.execution(memory.arena, Phase::kTrain);
+  Execution execution = parts.execution(memory, Phase::kTrain);
   execution.random = parts.next_random();
   parts.model.forward(batch, loss.state_->device_value.view(DType::kF32, Shape{1}), execution);
   parts.coordinator.end_pass();
@@ -177,7 +191,7 @@ void Engine::backward(const Loss& loss) {
   Timeline& timeline = parts.world.context.timeline;
   const accel::SpanStart start = accel::begin_span(timeline, *parts.compute);
   parts.coordinator.begin_pass(Pass::kBackward);
-  Execution execution = parts.execution(parts.activations[forward.arena]->arena, Phase::kTrain);
+  Execution execution = parts.execution(*parts.activations[forward.arena], Phase::kTrain);
   parts.model.backward(seed, execution);
   parts.coordinator.end_pass();
   parts.reducer.finish_micro_step();
@@ -228,11 +242,11 @@ Loss Engine::evaluate(const Batch& batch) {
 
 void Engine::infer(const std::string& shape_key, const std::function<void(Execution&)>& body) {
   EngineParts& parts = *parts_;
-  const std::int64_t bytes = parts.arena_bytes("eval" + shape_key, body);
+  const ActivationProfile& profile = parts.evaluation_profile("eval" + shape_key, body);
   // Forwards that wait for their backward keep their memory.
-  ActivationMemory& memory = parts.activation_memory(parts.outstanding.size(), bytes);
+  ActivationMemory& memory = parts.activation_memory(parts.outstanding.size(), profile);
   parts.coordinator.begin_pass(Pass::kEvaluation);
-  Execution execution = parts.execution(memory.arena, Phase::kEval);
+  Execution execution = parts.execution(memory, Phase::kEval);
   body(execution);
   parts.coordinator.end_pass();
 }
@@ -335,10 +349,18 @@ void Engine::synchronize() {
   parts_->synchronize();
 }
 
+std::vector<accel::Stream*> EngineParts::streams() const {
+  std::vector<accel::Stream*> all = {compute.get(), comm.get(), reduce.get()};
+  if (stash != nullptr) {
+    all.push_back(stash.get());
+  }
+  return all;
+}
+
 void EngineParts::synchronize() {
-  compute->synchronize();
-  comm->synchronize();
-  reduce->synchronize();
+  for (accel::Stream* stream : streams()) {
+    stream->synchronize();
+  }
 }
 
 }  // namespace zero

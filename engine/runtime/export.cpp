@@ -12,6 +12,7 @@ void Engine::save_16bit_model(const std::string& path) {
 }
 
 void EngineParts::write_weights(const std::string& path, DType dtype) {
+  const comm::About about(world.group, "export of weights");
   StateAccess access(*this);
   std::unique_ptr<SafetensorsWriter> writer;
   if (world.group.rank() == 0) {

@@ -65,9 +65,13 @@ EngineParts::EngineParts(const InitializeOptions& options, config::Config config
   limbs =
       world.device.allocate(2 * (accel::kNormLimbs + 1) * sizeof(std::int64_t), Category::kOther);
   scalars = world.device.allocate(sizeof(accel::StepScalars), Category::kOther);
+  if (plan.stash_activations) {
+    stash = world.device.make_stream("activations");
+  }
   if (config.checkpoint_async_save) {
     save = world.device.make_stream("checkpoint");
     save_group = world.group.split(0, world.group.rank());
+    save_group->about("save_checkpoint");
   }
   world.device.zero(limb_view(), *compute);
   reducer.sum_squares_into(limb_row(0));
@@ -117,8 +121,9 @@ std::unique_ptr<Engine> initialize(const InitializeOptions& options) {
   }
   auto parts = std::make_unique<EngineParts>(options, std::move(config), std::move(plan));
   parts->groups = std::move(groups);
-  const std::int64_t activations =
-      parts->plan.bytes.at(static_cast<std::size_t>(Category::kActivations));
+  const auto category = static_cast<std::size_t>(Category::kActivations);
+  const ActivationProfile activations{.activation_bytes = parts->plan.bytes.at(category),
+                                      .stashed_bytes = parts->plan.host_bytes.at(category)};
   parts->profiles["train" + shape_key(options.model.example_batch(
                                 parts->config.train_micro_batch_size_per_gpu))] = activations;
   (void)parts->activation_memory(0, activations);

@@ -4,6 +4,7 @@
 #include "engine/unit/coordinator.h"
 #include "engine/unit/state_mover.h"
 #include <zero/accel/arena.h>
+#include <zero/accel/host_stash.h>
 #include <zero/engine/checkpoint.h>
 #include <zero/engine/engine.h>
 #include <zero/engine/loss_scaler.h>
@@ -37,6 +38,8 @@ struct OutstandingForward {
 struct ActivationMemory {
   accel::Buffer buffer;
   accel::Arena arena;
+  accel::Buffer host_buffer;  ///< empty without StatePlan::stash_activations
+  accel::HostStash stash;
 };
 
 /// A step whose scalars the device has not delivered yet.
@@ -70,6 +73,7 @@ struct EngineParts {
   std::unique_ptr<accel::Stream> compute;
   std::unique_ptr<accel::Stream> comm;      ///< gathers and what steers the run
   std::unique_ptr<accel::Stream> reduce;    ///< reductions of gradients
+  std::unique_ptr<accel::Stream> stash;     ///< activations to and from the host; may be nullptr
   std::unique_ptr<accel::Stream> save;      ///< of background saves; nullptr: saves block
   std::unique_ptr<comm::Group> save_group;  ///< theirs
   ShardGroups gather_groups;
@@ -86,7 +90,7 @@ struct EngineParts {
 
   std::vector<accel::Buffer> module_buffers;  ///< fp32, in the order of buffers_of(model)
   std::vector<std::unique_ptr<ActivationMemory>> activations;
-  std::map<std::string, std::int64_t> profiles;  ///< arena bytes by shape of the pass
+  std::map<std::string, ActivationProfile> profiles;  ///< by shape of the pass
   std::vector<std::shared_ptr<LossState>> losses;
   std::vector<OutstandingForward> outstanding;
 
@@ -115,19 +119,23 @@ struct EngineParts {
   std::unique_ptr<BackgroundSave> saving;  ///< the latest, until its end was waited for
 
   [[nodiscard]] bool at_boundary() const;
-  /// Waits until all streams are idle; rethrows their errors.
+  /// Those that training uses.
+  [[nodiscard]] std::vector<accel::Stream*> streams() const;
+  /// Waits until they are idle; rethrows their errors.
   void synchronize();
   [[nodiscard]] TensorView limb_view() const;
   [[nodiscard]] TensorView limb_row(int row) const;
   [[nodiscard]] TensorView scalar_view() const;
   /// A loss state that nobody holds any more, or a new one.
   [[nodiscard]] std::shared_ptr<LossState> take_loss();
-  /// The memory for the forward number `index` of those outstanding, at least `bytes` large.
-  [[nodiscard]] ActivationMemory& activation_memory(std::size_t index, std::int64_t bytes);
-  /// Arena bytes of a pass, measured once for each shape by running it on nothing.
-  [[nodiscard]] std::int64_t arena_bytes(const std::string& key,
-                                         const std::function<void(Execution&)>& pass);
-  [[nodiscard]] Execution execution(accel::Arena& arena, Phase phase);
+  /// The memory for the forward number `index` of those outstanding, at least as large as the
+  /// profile says.
+  [[nodiscard]] ActivationMemory& activation_memory(std::size_t index,
+                                                    const ActivationProfile& profile);
+  /// Memory of an evaluation, measured once for each shape by running it on nothing.
+  [[nodiscard]] const ActivationProfile& evaluation_profile(
+      const std::string& key, const std::function<void(Execution&)>& pass);
+  [[nodiscard]] Execution execution(ActivationMemory& memory, Phase phase);
   void deliver_loss(LossState& loss);
   /// What the next training forward's random numbers depend on.
   [[nodiscard]] PassRandom next_random();
@@ -173,11 +181,13 @@ struct EngineParts {
   [[nodiscard]] std::string first_bad_gradient();
 };
 
-/// Runs `pass` on a stream that drops everything and reports the peak of its arena in bytes.
-[[nodiscard]] std::int64_t measure_pass(DType dtype,
-                                        accel::Device& device,
-                                        Phase phase,
-                                        const std::function<void(Execution&)>& pass);
+/// Runs `pass` on a stream that drops everything and reports the peaks of its arena and, with
+/// `stash`, of its host memory.
+[[nodiscard]] ActivationProfile measure_pass(DType dtype,
+                                             bool stash,
+                                             accel::Device& device,
+                                             Phase phase,
+                                             const std::function<void(Execution&)>& pass);
 
 /// Text that tells micro-batches of different memory needs apart.
 [[nodiscard]] std::string shape_key(const Batch& batch);

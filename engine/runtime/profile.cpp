@@ -1,4 +1,7 @@
 #include "engine/runtime/parts.h"
+#include <zero/accel/host_stash.h>
+
+#include <fmt/format.h>
 
 #include <array>
 
@@ -64,16 +67,21 @@ class BuffersOnNothing {
 
 }  // namespace
 
-std::int64_t measure_pass(DType dtype,
-                          accel::Device& device,
-                          Phase phase,
-                          const std::function<void(Execution&)>& pass) {
+ActivationProfile measure_pass(DType dtype,
+                               bool stash,
+                               accel::Device& device,
+                               Phase phase,
+                               const std::function<void(Execution&)>& pass) {
   const std::unique_ptr<accel::Stream> nothing = device.make_null_stream();
   accel::Arena counter;
+  accel::HostStash host_counter;
   DryRunEvents events(dtype);
   Execution execution{device, *nothing, counter, events, phase};
+  execution.stash = stash ? &host_counter : nullptr;
   pass(execution);
-  return static_cast<std::int64_t>(counter.peak_bytes());
+  return {.activation_bytes = static_cast<std::int64_t>(counter.peak_bytes()),
+          .stashed_bytes = static_cast<std::int64_t>(host_counter.peak_bytes()),
+          .scratch_bytes = static_cast<std::int64_t>(nothing->scratch_bytes())};
 }
 
 std::string shape_key(const Batch& batch) {
@@ -81,35 +89,67 @@ std::string shape_key(const Batch& batch) {
          batch.targets.shape.to_string();
 }
 
-ActivationProfile profile_activations(Trainable& model,
-                                      const Batch& batch,
-                                      DType dtype,
-                                      accel::Device& device) {
+ActivationProfile profile_activations(
+    Trainable& model, const Batch& batch, DType dtype, bool stash, accel::Device& device) {
   const BuffersOnNothing buffers(model);
-  ActivationProfile profile;
-  profile.activation_bytes = measure_pass(dtype, device, Phase::kTrain, [&](Execution& execution) {
+  return measure_pass(dtype, stash, device, Phase::kTrain, [&](Execution& execution) {
     std::array<std::byte, 64> nowhere{};
     model.forward(batch, {nowhere.data(), DType::kF32, Shape{1}}, execution);
     model.backward(1.0F, execution);
   });
-  return profile;
 }
+
+namespace {
+
+/// Makes the modules that the file names blocks. Blocks of the model's own hold what is below them
+/// together anyway.
+void mark_leaf_modules(Module& model, const config::LeafModule& leaf) {
+  const std::vector<Module*> modules = modules_of(model);
+  const auto mark = [&](const char* key, const std::string& text, auto matches) {
+    bool found = false;
+    for (Module* module : modules) {
+      if (!module->name().empty() && matches(module->name())) {
+        module->set_block();
+        found = true;
+      }
+    }
+    if (!found) {
+      throw ConfigError(fmt::format("no module has a name that matches \"{}\"", text),
+                        fmt::format("ds_config: zero_optimization.leaf_module.{}", key),
+                        "write a module's whole name, or its end under name_suffixes");
+    }
+  };
+  for (const std::string& name : leaf.names) {
+    mark("names", name, [&](const std::string& module) { return module == name; });
+  }
+  for (const std::string& suffix : leaf.name_suffixes) {
+    mark("name_suffixes", suffix, [&](const std::string& module) {
+      return module.ends_with(suffix);
+    });
+  }
+}
+
+}  // namespace
 
 StatePlan plan_training(Trainable& model,
                         const config::Config& config,
                         int ranks,
                         accel::Device& device,
                         const PlanOptions& options) {
+  mark_leaf_modules(model, config.zero_optimization.leaf_module);
   const config::ActivationCheckpointing& keys = config.activation_checkpointing;
   const bool obeyed = model.recompute_activations(
       keys.enabled ? std::optional(keys.number_checkpoints) : std::nullopt);
+  const bool stash = obeyed && keys.cpu_checkpointing;
   const ActivationProfile profile =
       profile_activations(model,
                           model.example_batch(config.train_micro_batch_size_per_gpu),
                           config.model_dtype(),
+                          stash,
                           device);
   StatePlan plan = make_plan(model, config, profile, ranks, options);
   plan.recompute = keys.enabled && obeyed;
+  plan.stash_activations = stash;
   return plan;
 }
 

@@ -60,10 +60,9 @@ void EngineParts::reduce_scalars() {
   Timeline& timeline = world.context.timeline;
   const accel::SpanStart start = accel::begin_span(timeline, *comm);
   const char* purpose = "norm, loss and finite flag";
-  world.group.about(purpose);
+  const comm::About about(world.group, purpose);
   const accel::Event agreed = world.group.all_reduce_in_place(
       {&all, 1}, comm::ReduceOp::kSum, *comm, comm::Payload::kControl);
-  world.group.about("");
   accel::end_span(
       timeline, *comm, start, Activity::kControl, purpose, static_cast<std::int64_t>(all.bytes()));
   const accel::SpanStart stall = accel::begin_span(timeline, *compute);

@@ -9,9 +9,6 @@
 namespace zero {
 namespace {
 
-/// Elements initialised at a time: bounds the host memory that filling takes.
-constexpr std::int64_t kFillElems = 1 << 18;
-
 TensorView part(const accel::Buffer& buffer, DType dtype, Range range, std::int64_t first) {
   const auto elems = static_cast<std::int64_t>(buffer.bytes() / dtype_size(dtype));
   return buffer.view(dtype, Shape{elems}).slice(range.begin - first, range.count);
@@ -87,8 +84,8 @@ void UnitStore::fill(int flat, const InitialValues& values) {
   const Range mastered = plan_.separate_master && layout.trainable ? owned(flat) : Range{0, 0};
   for (const FlatParam& param : layout.params) {
     const std::int64_t end = std::min(param.offset + param.elems, held.begin + held.count);
-    for (std::int64_t at = std::max(param.offset, held.begin); at < end; at += kFillElems) {
-      const std::int64_t count = std::min(kFillElems, end - at);
+    for (std::int64_t at = std::max(param.offset, held.begin); at < end; at += plan_.fill_elems) {
+      const std::int64_t count = std::min(plan_.fill_elems, end - at);
       auto storage =
           std::shared_ptr<std::byte[]>(new std::byte[static_cast<std::size_t>(count) * 4]);
       const TensorView host{storage.get(), DType::kF32, Shape{count}};

@@ -69,7 +69,8 @@ TEST_CASE("explain: every key in force with value and origin", "[config][explain
   const std::string text = config::explain_file(
       "{\n \"train_batch_size\": 8,\n \"gradient_clipping\": \"auto\", \"optimizer\": {\"type\": "
       "\"Adam\"},\n"
-      " \"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 5, \"reduce_bucket_size\": "
+      " \"zero_optimization\": {\"stage\": 3, \"round_robin_gradients\": true, "
+      "\"reduce_bucket_size\": "
       "\"auto\"}}",
       "ds.json",
       {.world = 2});
@@ -91,7 +92,7 @@ TEST_CASE("explain: every key in force with value and origin", "[config][explain
   CHECK(has_line("optimizer.params.lr = 0.001", "[default]"));
   CHECK(has_line("zero_optimization.stage = 3", "[file 4:33]"));
   CHECK(has_line("zero_optimization.reduce_bucket_size = 500000000", "[auto]"));
-  CHECK(has_line("zero_optimization.sub_group_size = 5", "no effect here"));
+  CHECK(has_line("zero_optimization.round_robin_gradients = true", "no effect here"));
   CHECK_FALSE(has_line("zero_optimization.legacy_stage1", ""));
   CHECK_FALSE(has_line("fp16.enabled", ""));
   CHECK_THROWS_AS(config::explain_file("{\"zero_optimization\": 3}", "ds.json", {}), ConfigError);

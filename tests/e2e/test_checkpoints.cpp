@@ -41,9 +41,10 @@ void check_kills(int kills, unsigned seed) {
   const SmallRun small;
   const std::string folder = small.path("saved");
   const std::string steps = std::to_string(200 * kills);  // more than all of them get to
-  REQUIRE(
-      small.run({"--ranks", "2", "--steps", steps, "--metrics", small.path("whole")}).exit_code ==
-      0);
+  REQUIRE(small
+              .run({"--ranks", "2", "--steps", steps, "--metrics", small.path("whole")},
+                   {.timeout_s = 30.0 + 10.0 * kills})
+              .exit_code == 0);
   const std::map<int, double> whole = losses_of(small.path("whole"));
   std::mt19937 random(seed);
   INFO("seed " << seed);

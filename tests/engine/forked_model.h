@@ -14,18 +14,22 @@
 namespace zero::testing {
 
 /// Logits of one of two heads on a common trunk: the first target says which, so that micro-batches
-/// use different layers. Keeps a buffer with the latest training loss.
+/// use different layers. With `heads_are_blocks` each head is a unit of its own, as experts are;
+/// the module "heads" stands around them. Keeps a buffer with the latest training loss.
 class ForkedModel final : public Trainable {
  public:
   static constexpr std::int64_t kFeatures = 6;
   static constexpr std::int64_t kWidth = 70;
   static constexpr std::int64_t kClasses = 3;
 
-  explicit ForkedModel(float first_seen = 0.0F) : Trainable("") {
+  explicit ForkedModel(float first_seen = 0.0F, bool heads_are_blocks = false) : Trainable("") {
     latest_ = add_buffer("latest", Shape{1}, Init::constant(first_seen));
     add_child(trunk_);
-    for (nn::Linear& head : heads_) {
-      add_child(head);
+    add_child(fork_);
+    for (nn::Linear& head : fork_.heads) {
+      if (heads_are_blocks) {
+        head.set_block();
+      }
     }
   }
 
@@ -41,10 +45,12 @@ class ForkedModel final : public Trainable {
       pending.hidden = arena.take(DType::kF32, Shape{pending.rows, kWidth});
       trunk_.forward(pending.x, pending.hidden, /*accumulate=*/false, execution);
     });
-    nn::Linear& head = heads_[pending.head];
-    nn::during_forward(head, execution, [&] {
-      pending.logits = arena.take(DType::kF32, Shape{pending.rows, kClasses});
-      head.forward(pending.hidden, pending.logits, /*accumulate=*/false, execution);
+    nn::Linear& head = fork_.heads[pending.head];
+    nn::during_forward(fork_, execution, [&] {
+      nn::during_forward(head, execution, [&] {
+        pending.logits = arena.take(DType::kF32, Shape{pending.rows, kClasses});
+        head.forward(pending.hidden, pending.logits, /*accumulate=*/false, execution);
+      });
     });
     const TensorView losses = arena.take(DType::kF32, Shape{pending.rows});
     kernels.cross_entropy_forward(pending.logits, pending.targets, losses, execution.stream);
@@ -63,10 +69,12 @@ class ForkedModel final : public Trainable {
     execution.device.kernels().cross_entropy_backward(
         {.seed = seed, .counted = pending.rows}, pending.targets, pending.logits, execution.stream);
     const TensorView dhidden = execution.arena.take(DType::kF32, pending.hidden.shape);
-    nn::Linear& head = heads_[pending.head];
-    nn::during_backward(head, execution, [&] {
-      head.backward_parameters(pending.hidden, pending.logits, execution);
-      head.backward_input(pending.logits, dhidden, execution);
+    nn::Linear& head = fork_.heads[pending.head];
+    nn::during_backward(fork_, execution, [&] {
+      nn::during_backward(head, execution, [&] {
+        head.backward_parameters(pending.hidden, pending.logits, execution);
+        head.backward_input(pending.logits, dhidden, execution);
+      });
     });
     nn::during_backward(
         trunk_, execution, [&] { trunk_.backward_parameters(pending.x, dhidden, execution); });
@@ -93,6 +101,16 @@ class ForkedModel final : public Trainable {
   }
 
  private:
+  struct Fork final : Module {
+    Fork() : Module("heads") {
+      for (nn::Linear& head : heads) {
+        add_child(head);
+      }
+    }
+    std::array<nn::Linear, 2> heads = {
+        nn::Linear{"heads.0", {.in = kWidth, .out = kClasses, .init_std = 0.3}},
+        nn::Linear{"heads.1", {.in = kWidth, .out = kClasses, .init_std = 0.3}}};
+  };
   struct Pending {
     std::size_t mark = 0;
     std::size_t head = 0;
@@ -108,9 +126,7 @@ class ForkedModel final : public Trainable {
   }
 
   nn::Linear trunk_{"trunk", {.in = kFeatures, .out = kWidth, .init_std = 0.3}};
-  std::array<nn::Linear, 2> heads_ = {
-      nn::Linear{"heads.0", {.in = kWidth, .out = kClasses, .init_std = 0.3}},
-      nn::Linear{"heads.1", {.in = kWidth, .out = kClasses, .init_std = 0.3}}};
+  Fork fork_;
   std::shared_ptr<ModuleBuffer> latest_;
   std::vector<Pending> pending_;
 };

@@ -1,5 +1,5 @@
 // Ranks that are processes give the bits of ranks that are threads. Runs under mpirun.
-#include "engine/engine_run.h"
+#include "engine/random_spec.h"
 #include <support/catch.h>
 #include <zero/engine/launch.h>
 
@@ -39,11 +39,24 @@ std::vector<RunSpec> matrix(int ranks) {
   return specs;
 }
 
+/// Random settings give the bits of the plainest run on threads.
+void check_random_points(World& world) {
+  std::mt19937_64 random(20261206);
+  for (int point = 0; point < 5; ++point) {
+    const RunSpec spec = random_spec(random, world.group.size());
+    const RunResult result = run_on(world, spec);
+    if (world.group.rank() == 0) {
+      INFO("point " << point << ": " << describe(spec));
+      CHECK(same_bits(run(plainest(spec)), result));
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE(
-    "mpi: every stage, bucket, threshold and precision, with dropout, gives the bits of one run on "
-    "threads",
+    "mpi: every stage, bucket, threshold and precision, with dropout, and random settings give the "
+    "bits of one run on threads",
     "[mpi]") {
   (void)launch({.ranks = 0, .comm = "mpi", .device = "cpu", .threads = 1}, [](World& world) {
     std::map<std::string, RunResult> references;
@@ -64,6 +77,7 @@ TEST_CASE(
       INFO(kind << ", stage " << spec.stage << " " << spec.zero_keys);
       CHECK(same_bits(references[kind], result));
     }
+    check_random_points(world);
     return 0;
   });
 }

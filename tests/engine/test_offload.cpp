@@ -126,3 +126,24 @@ TEST_CASE("offload: device and host hold exactly what the plan says", "[engine][
     }
   }
 }
+
+TEST_CASE("offload: sub_group_size bounds the tiles of an update", "[engine][offload][memory]") {
+  std::vector<std::int64_t> pinned;
+  RunSpec spec;
+  spec.stage = 2;
+  spec.precision = "bf16";
+  const RunResult reference = run_at(spec, "");
+  for (const std::int64_t elems : {0, 64, 3'000, 1'000'000'000}) {
+    const RunResult result =
+        run_at(spec, kOptimizer + fmt::format(R"(, "sub_group_size": {})", elems));
+    CHECK(same_bits(reference, result));
+    pinned.push_back(planned(result.plan.host_bytes, Category::kPinned));
+    CHECK(result.memory.front().host.peak_bytes[static_cast<std::size_t>(Category::kPinned)] ==
+          pinned.back());
+  }
+  // Three tiles of a bf16 gradient and a bf16 parameter each, in whole blocks of 64 elements.
+  CHECK(pinned[0] == 3 * 64 * 4);
+  CHECK(pinned[1] == 3 * 64 * 4);
+  CHECK(pinned[2] == 3 * 3'008 * 4);
+  CHECK(pinned[3] > pinned[2]);
+}

@@ -199,6 +199,32 @@ TEST_CASE("recomputation: the same bits in every stage, in the memory that the p
   }
 }
 
+TEST_CASE("recomputation: inputs that wait on the host change no bit and leave the device",
+          "[engine][recompute]") {
+  for (const std::string& precision : {std::string(), std::string("bf16")}) {
+    for (const std::int64_t layers : {1, 2, 5}) {
+      RunSpec spec;
+      spec.stage = 3;
+      spec.precision = precision;
+      spec.accumulation = 2;
+      spec.model.layers = layers;
+      spec.top_keys = R"("activation_checkpointing": {"partition_activations": true})";
+      const RunResult on_device = run(spec);
+      spec.top_keys = R"("activation_checkpointing": {"cpu_checkpointing": true})";
+      const RunResult on_host = run(spec);
+      INFO(layers << " layers " << precision);
+      CHECK(same_bits(on_device, on_host));
+      const auto activations = static_cast<std::size_t>(Category::kActivations);
+      const std::int64_t input = 2 * 16 * 48 * (precision.empty() ? 4 : 2);
+      // Two inputs stay where all were, and the last segment's is one of the two.
+      CHECK(on_device.plan.bytes[activations] - on_host.plan.bytes[activations] ==
+            (layers - 1) * input);
+      CHECK(on_host.plan.host_bytes[activations] == (layers - 1) * input);
+      CHECK(on_host.memory.front().host.peak_bytes[activations] == (layers - 1) * input);
+    }
+  }
+}
+
 TEST_CASE("reproducibility: prefetch and retention never change a bit", "[engine][bits]") {
   RunSpec spec = spec_of(2, 3, 500'000'000, 0);
   const RunResult reference = run(spec);

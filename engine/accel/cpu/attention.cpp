@@ -367,14 +367,27 @@ std::optional<DropoutMask> mask_of(const Attention& shape, std::int64_t index) {
   return DropoutMask(shape.dropout, static_cast<std::uint64_t>(head));
 }
 
+/// How B · H heads are shared out to threads, each with scratch of its own.
+struct HeadThreads {
+  HeadThreads(const Device& device, const Attention& shape, std::int64_t scratch_elems)
+      : elems(round_up(scratch_elems, static_cast<std::int64_t>(kLanes))),
+        count(static_cast<int>(
+            std::clamp<std::int64_t>(shape.batch * shape.heads, 1, device.threads()))) {}
+  [[nodiscard]] std::size_t bytes() const {
+    return static_cast<std::size_t>(elems * count) * sizeof(float);
+  }
+  std::int64_t elems;  ///< of one thread's scratch
+  int count;
+};
+
 /// body(head, pieces of its thread's scratch) for each of B · H heads.
 template <class Body>
 void each_head(Device& device, const Attention& shape, std::int64_t scratch_elems, Body body) {
-  const std::int64_t elems = round_up(scratch_elems, static_cast<std::int64_t>(kLanes));
+  const HeadThreads use(device, shape, scratch_elems);
+  const std::int64_t elems = use.elems;
   const std::int64_t heads = shape.batch * shape.heads;
-  const auto threads = static_cast<int>(std::clamp<std::int64_t>(heads, 1, device.threads()));
-  auto* const all = reinterpret_cast<float*>(scratch(
-      device, ScratchUse::kAttention, static_cast<std::size_t>(elems * threads) * sizeof(float)));
+  const int threads = use.count;
+  auto* const all = reinterpret_cast<float*>(scratch(device, ScratchUse::kAttention, use.bytes()));
   parallel_for_threads(threads, heads, [&](std::int64_t index, int thread) {
     body(index, Pieces(all + thread * elems));
   });
@@ -397,6 +410,9 @@ void CpuKernels::attention_forward(const Attention& shape,
                                    TensorView lse,
                                    Stream& stream) const {
   check(shape, qkv, out, lse);
+  expect_scratch(stream,
+                 ScratchUse::kAttention,
+                 HeadThreads(device_, shape, forward_scratch_elems(sizes_of(shape))).bytes());
   with_floating(qkv.dtype, [&](auto tag) {
     using T = decltype(tag);
     stream.host_task([=, &device = device_] {
@@ -423,6 +439,9 @@ void CpuKernels::attention_backward(const Attention& shape,
                                     Stream& stream) const {
   check(shape, qkv, out, lse);
   check(shape, dqkv, dout, delta);
+  expect_scratch(stream,
+                 ScratchUse::kAttention,
+                 HeadThreads(device_, shape, backward_scratch_elems(sizes_of(shape))).bytes());
   with_floating(qkv.dtype, [&](auto tag) {
     using T = decltype(tag);
     stream.host_task([=, &device = device_] {

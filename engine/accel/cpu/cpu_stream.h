@@ -1,13 +1,17 @@
 #pragma once
 
+#include "engine/accel/cpu/scratch.h"
 #include <zero/accel/stream.h>
 
+#include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -73,9 +77,16 @@ class NullStream final : public Stream {
   [[nodiscard]] Event record() override { return {}; }
   void wait(const Event& /*event*/) override {}
   void synchronize() override {}
+  void expect_scratch(std::size_t use, std::size_t bytes) override {
+    scratch_.at(use) = std::max(scratch_.at(use), bytes);
+  }
+  [[nodiscard]] std::size_t scratch_bytes() const override {
+    return std::accumulate(scratch_.begin(), scratch_.end(), std::size_t{0});
+  }
 
  private:
   std::string name_ = "nothing";
+  std::array<std::size_t, kScratchUses> scratch_{};
 };
 
 }  // namespace zero::accel

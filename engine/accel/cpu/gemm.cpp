@@ -85,10 +85,21 @@ struct Panels {
   float* bias;
 };
 
-Panels take_panels(Device& device, std::int64_t m, std::int64_t n, std::int64_t k) {
-  const std::int64_t elems = m * k + k * n + m * n + n;
-  auto* const a = reinterpret_cast<float*>(
-      scratch(device, ScratchUse::kPanels, static_cast<std::size_t>(elems) * sizeof(float)));
+/// Sizes of the largest block of a product.
+Sizes block_sizes(const Sizes& size) {
+  return {
+      std::min(kPanelRows, size.m), std::min(kPanelColumns, size.n), std::min(kPanelTerms, size.k)};
+}
+
+std::size_t panel_bytes(const Sizes& block) {
+  const std::int64_t elems = block.m * block.k + block.k * block.n + block.m * block.n + block.n;
+  return static_cast<std::size_t>(elems) * sizeof(float);
+}
+
+Panels take_panels(Device& device, const Sizes& block) {
+  const auto [m, n, k] = block;
+  auto* const a =
+      reinterpret_cast<float*>(scratch(device, ScratchUse::kPanels, panel_bytes(block)));
   return {a, a + m * k, a + m * k + k * n, a + m * k + k * n + m * n};
 }
 
@@ -141,10 +152,8 @@ HostGemm block_product(const Gemm& gemm, const Block& at, const Panels& panels) 
 template <class T>
 void run_half(const Gemm& gemm, const Sizes& size, Device& device) {
   const int threads = device.threads();
-  const std::int64_t mb = std::min(kPanelRows, size.m);
-  const std::int64_t nb = std::min(kPanelColumns, size.n);
-  const std::int64_t kb = std::min(kPanelTerms, size.k);
-  const Panels panels = take_panels(device, mb, nb, kb);
+  const auto [mb, nb, kb] = block_sizes(size);
+  const Panels panels = take_panels(device, {mb, nb, kb});
   for (std::int64_t j = 0; j < size.n; j += nb) {
     for (std::int64_t i = 0; i < size.m; i += mb) {
       Block at{i, std::min(mb, size.m - i), j, std::min(nb, size.n - j), 0, 0};
@@ -166,6 +175,9 @@ void run_half(const Gemm& gemm, const Sizes& size, Device& device) {
 
 void CpuKernels::gemm(const Gemm& gemm, Stream& stream) const {
   const Sizes size = sizes_of(gemm);
+  if (gemm.a.dtype != DType::kF32) {
+    expect_scratch(stream, ScratchUse::kPanels, panel_bytes(block_sizes(size)));
+  }
   stream.host_task([gemm, size, &device = device_] {
     if (size.m == 0 || size.n == 0) {
       return;

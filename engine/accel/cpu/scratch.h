@@ -12,6 +12,11 @@ namespace zero::accel {
 enum class ScratchUse : std::uint8_t { kPanels, kLibrary, kAttention };
 inline constexpr std::size_t kScratchUses = 3;
 
+/// Tells the stream, on enqueueing, what a kernel will ask scratch() for.
+inline void expect_scratch(Stream& stream, ScratchUse use, std::size_t bytes) {
+  stream.expect_scratch(static_cast<std::size_t>(use), bytes);
+}
+
 /// At least `bytes` of uninitialised memory, 64-byte aligned, that the calling thread keeps from
 /// kernel to kernel; booked as kOther. Valid until the thread's next call for the same use.
 ///

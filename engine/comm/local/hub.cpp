@@ -165,7 +165,7 @@ void LocalHub::wait(Meeting& meeting, int rank, double timeout_s) {
   if (complete()) {
     return;
   }
-  std::vector<Absent> absent;
+  std::string text;
   {
     Lock lock(mutex_);
     // Ranks that have met finish what they do even when the hub fails: others read their memory.
@@ -176,12 +176,12 @@ void LocalHub::wait(Meeting& meeting, int rank, double timeout_s) {
       }
       throw_failed();
     }
-    absent = missing(meeting, round);
-    failure_ = name_ranks(absent) + " did not arrive in time";  // from here on nobody completes it
+    const Call& call = *meeting.calls[at(rank)];
+    text = describe_late(missing(meeting, round), signature_of(call, size()), timeout_s);
+    failure_ = text;  // from here on nobody completes it
   }
-  family_->fail(name_ranks(absent) + " did not arrive in time");
-  const Call& call = *meeting.calls[at(rank)];
-  throw late(absent, signature_of(call, size()), name_, timeout_s);
+  family_->fail(text);
+  throw late(text, name_);
 }
 
 std::vector<Absent> LocalHub::missing(const Meeting& meeting, int round) const {

@@ -17,7 +17,8 @@ void run(MpiSession::Service& service,
          const std::shared_ptr<const Call>& call) {
   const auto operation = std::make_shared<CallOperation>(group, call);
   if (!service.perform(operation, group->timeout_s)) {
-    throw late(operation->missing(), operation->signature(), group->name, group->timeout_s);
+    throw late(describe_late(operation->missing(), operation->signature(), group->timeout_s),
+               group->name);
   }
 }
 
@@ -44,7 +45,8 @@ class MpiGroup final : public Group {
         state_,
         Call{.verb = Verb::kSplit, .sequence = next_sequence(), .color = color, .key = key});
     if (!session_.service().perform(operation, state_->timeout_s)) {
-      throw late(operation->missing(), operation->signature(), name(), state_->timeout_s);
+      throw late(describe_late(operation->missing(), operation->signature(), state_->timeout_s),
+                 name());
     }
     auto child = std::make_shared<MpiGroupState>();
     child->comm = operation->result();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -63,6 +64,12 @@ class Stream {
   virtual void wait(const Event& event) = 0;
   /// Blocks the host until the stream is empty; rethrows its error.
   virtual void synchronize() = 0;
+
+  /// Kernels say here what memory of their own they will take for `use` from what the stream keeps
+  /// for them. A stream that drops everything remembers it; others take it when they need it.
+  virtual void expect_scratch(std::size_t /*use*/, std::size_t /*bytes*/) {}
+  /// Sum of the largest of each use, in a stream that drops everything.
+  [[nodiscard]] virtual std::size_t scratch_bytes() const { return 0; }
 };
 
 }  // namespace zero::accel

@@ -82,8 +82,9 @@ class Group {
   [[nodiscard]] virtual std::string name() const = 0;
   /// The ranks of the world that form the group, in the order of their ranks here.
   [[nodiscard]] virtual const std::vector<int>& world_ranks() const = 0;
-  /// What the calls from here on are for, such as a unit's name: messages about ranks that disagree
-  /// or are late say so, with the step (RankContext::step). The first 27 bytes count.
+  /// What the calls from here on are for, such as a unit's name: the ranks compare it, and messages
+  /// about ranks that disagree or are late say it, with the step (RankContext::step). The first 27
+  /// bytes count.
   void about(std::string_view what) { about_ = what; }
 
   /// Each rank's slice r = rank() of every view goes to all ranks, in place. One collective for all
@@ -184,6 +185,21 @@ struct NetworkShape {
   int ranks_per_node = 0;  ///< 0: all ranks are on one node
   LinkShape inter_link{};  ///< to the ranks of other nodes, each rank one of its own
 };
+/// Group::about() for as long as it lives; then the calls of the group are for nothing in
+/// particular.
+class About {
+ public:
+  About(Group& group, std::string_view what) : group_(group) { group_.about(what); }
+  About(const About&) = delete;
+  About& operator=(const About&) = delete;
+  About(About&&) = delete;
+  About& operator=(About&&) = delete;
+  ~About() { group_.about({}); }
+
+ private:
+  Group& group_;
+};
+
 /// Wraps a group so that every call ends no earlier than such a network would have delivered it:
 /// a rank's bytes (the larger of in and out, as Traffic counts them) from and to its node go over
 /// its link, those from and to other nodes over its inter-node link, both at the same time; each

@@ -9,6 +9,12 @@
 
 namespace zero::config {
 
+/// Block `zero_optimization.leaf_module`: modules that are gathered and reduced as a whole.
+struct LeafModule {
+  std::vector<std::string> names;          ///< whole names, such as "h.3.experts"
+  std::vector<std::string> name_suffixes;  ///< ends of names
+};
+
 /// Block `zero_optimization` (source: docs/CONFIG.md). Fields have the names of their keys; sizes
 /// are in elements.
 struct ZeroOptimization {
@@ -30,6 +36,7 @@ struct ZeroOptimization {
   std::int64_t zero_hpz_partition_size = 1;  ///< 0 and 1: none
   std::int64_t mics_shard_size = -1;         ///< below 1: the world
   bool ignore_unused_parameters = true;
+  LeafModule leaf_module;
 };
 
 /// Block `optimizer`. `params` that the file does not give keep the defaults of PyTorch's and

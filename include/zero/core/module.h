@@ -11,6 +11,7 @@
 namespace zero::accel {
 class Arena;
 class Device;
+class HostStash;
 class Stream;
 }  // namespace zero::accel
 
@@ -64,6 +65,7 @@ struct Execution {
   ModuleEvents& events;
   Phase phase = Phase::kTrain;
   PassRandom random{};
+  accel::HostStash* stash = nullptr;  ///< where recomputed inputs wait; nullptr: on the device
 };
 
 /// A node of the model: owns parameters, knows its children. Neither copied nor moved (the engine
@@ -93,6 +95,9 @@ class Module {
   /// for all below it, each of which it uses once a forward; events of modules inside it are not
   /// needed.
   [[nodiscard]] bool is_block() const noexcept { return is_block_; }
+  /// Makes this module a block: before initialize(), and it must send events of its own. Modules
+  /// that ds_config's leaf_module names are made so by initialize().
+  void set_block() noexcept { is_block_ = true; }
 
  protected:
   /// Declares a parameter `name()` + "." + suffix (or just the suffix for an unnamed root).
@@ -104,7 +109,6 @@ class Module {
     parameters_.push_back(std::move(parameter));
   }
   void add_child(Module& child) { children_.push_back(&child); }
-  void set_block() noexcept { is_block_ = true; }
 
  private:
   [[nodiscard]] std::string full_name(const std::string& suffix) const;

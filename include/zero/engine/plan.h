@@ -120,11 +120,13 @@ struct StatePlan {
       false;                ///< gradients are summed locally and reduced once a step (stages 0, 1)
   bool all_reduce = false;  ///< gradients end up whole (stage 0), else each rank keeps its slice
   bool recompute = false;   ///< backward runs blocks forward again (activation_checkpointing)
-  bool overlap = true;      ///< overlap_comm: reductions run beside the rest of backward
+  bool stash_activations = false;  ///< their inputs wait on the host (cpu_checkpointing)
+  bool overlap = true;             ///< overlap_comm: reductions run beside the rest of backward
   /// prescale_gradients and gradient_predivide_factor: gradients are multiplied before and after a
   /// sum over the ranks. Both 1: a plain mean.
   double factor_before_reduction = 1.0;
   double factor_after_reduction = 1.0;
+  std::int64_t fill_elems = 0;       ///< initial values pass through a buffer of so many at most
   std::int64_t prefetch_elems = 0;   ///< stage3_prefetch_bucket_size: gathered ahead of use
   std::int64_t max_reuse_elems = 0;  ///< stage3_max_reuse_distance: an idle unit stays until its
                                      ///< slot is needed, if it is used again within so many
@@ -154,6 +156,8 @@ struct StatePlan {
 /// What a model needs for one micro-batch besides its states.
 struct ActivationProfile {
   std::int64_t activation_bytes = 0;  ///< peak of saved activations and workspace
+  std::int64_t stashed_bytes = 0;     ///< peak of activations that wait on the host
+  std::int64_t scratch_bytes = 0;     ///< what kernels keep for themselves, in host memory
   std::int64_t batch_bytes = 0;       ///< inputs and targets on the device
 };
 
@@ -171,14 +175,14 @@ struct ActivationProfile {
                                   int ranks,
                                   const PlanOptions& options = {});
 
-/// Runs forward and backward on nothing and reports what they would take from the arena.
-[[nodiscard]] ActivationProfile profile_activations(Trainable& model,
-                                                    const Batch& batch,
-                                                    DType dtype,
-                                                    accel::Device& device);
+/// Runs forward and backward on nothing and reports what they would take from the arena, and with
+/// `stash` from host memory.
+[[nodiscard]] ActivationProfile profile_activations(
+    Trainable& model, const Batch& batch, DType dtype, bool stash, accel::Device& device);
 
-/// The plan of training `model`: sets its recomputation as the config asks, learns its activations
-/// of one micro-batch, plans. What initialize() executes.
+/// The plan of training `model`: makes the modules that leaf_module names blocks, sets
+/// recomputation as the config asks, learns the activations of one micro-batch, plans. What
+/// initialize() executes. ConfigError for a leaf_module that names nothing.
 [[nodiscard]] StatePlan plan_training(Trainable& model,
                                       const config::Config& config,
                                       int ranks,

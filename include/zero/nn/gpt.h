@@ -16,7 +16,9 @@ namespace zero::nn {
 ///
 /// Activations have the dtype that the engine binds the parameters in; row statistics, attention's
 /// log-sum-exp and losses are fp32. Memory: what backward needs stays on the arena, above it the
-/// workspace; the gradient of the residual stream is one buffer, updated in place.
+/// workspace; the gradient of the residual stream is one buffer, updated in place. With
+/// recomputation and Execution::stash the inputs of segments wait on the host, and each comes back
+/// while the segment above it goes back.
 class Gpt : public Trainable {
  public:
   struct Options {
@@ -75,10 +77,14 @@ class Gpt : public Trainable {
                                         Segment& segment,
                                         const TokenGrid& grid,
                                         Execution& execution);
-  /// Output of a segment's blocks, of which nothing else stays on the arena.
-  [[nodiscard]] TensorView run_and_forget(const Segment& segment,
-                                          const TokenGrid& grid,
-                                          Execution& execution);
+  /// Writes a segment's output, of whose blocks nothing stays on the arena.
+  void run_and_forget(const Segment& segment,
+                      TensorView output,
+                      const TokenGrid& grid,
+                      Execution& execution);
+  /// Runs all segments from `x` and keeps their inputs alone: on the arena, or all but the last on
+  /// the host where the execution has a stash.
+  [[nodiscard]] TensorView run_recomputed(Pending& pending, TensorView x, Execution& execution);
   /// Turns `gradient`, of the segment's output, into that of its input.
   void back_through(Segment& segment,
                     TensorView gradient,
