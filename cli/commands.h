@@ -10,6 +10,8 @@ void add_validate(CLI::App& app, int& status);
 void add_explain(CLI::App& app, int& status);
 void add_convert(CLI::App& app, int& status);
 void add_checkpoint(CLI::App& app, int& status);
+void add_plan(CLI::App& app, int& status);
+void add_estimate(CLI::App& app, int& status);
 void add_bench(CLI::App& app);
 
 }  // namespace zero::cli

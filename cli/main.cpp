@@ -19,6 +19,8 @@ int run(int argc, char** argv) {
   zero::cli::add_explain(app, status);
   zero::cli::add_convert(app, status);
   zero::cli::add_checkpoint(app, status);
+  zero::cli::add_plan(app, status);
+  zero::cli::add_estimate(app, status);
   zero::cli::add_bench(app);
   try {
     app.parse(argc, argv);

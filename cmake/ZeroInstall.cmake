@@ -2,11 +2,11 @@
 include(CMakePackageConfigHelpers)
 
 set(ZERO_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/zero)
-set(ZERO_LAYERS core config accel comm offload safetensors nn engine)
+set(ZERO_LAYERS core config accel comm offload safetensors nn engine planner)
 list(TRANSFORM ZERO_LAYERS PREPEND zero_ OUTPUT_VARIABLE layers)
 # zero::zero: all layers at once.
 add_library(zero_all INTERFACE)
-target_link_libraries(zero_all INTERFACE zero_nn zero_engine)
+target_link_libraries(zero_all INTERFACE zero_nn zero_engine zero_planner)
 set_target_properties(zero_all PROPERTIES EXPORT_NAME zero)
 foreach(layer ${ZERO_LAYERS})
   set_target_properties(zero_${layer} PROPERTIES EXPORT_NAME ${layer})
@@ -21,7 +21,7 @@ install(FILES ${PROJECT_BINARY_DIR}/zeroConfig.cmake ${PROJECT_BINARY_DIR}/zeroC
         DESTINATION ${ZERO_CMAKE_DIR})
 
 # pkg-config: the libraries are static, so what they use is listed too.
-set(ZERO_PC_LIBS "-lzero_nn -lzero_engine -lzero_safetensors -lzero_config -lzero_offload -lzero_comm -lzero_accel -lzero_core")
+set(ZERO_PC_LIBS "-lzero_nn -lzero_planner -lzero_engine -lzero_safetensors -lzero_config -lzero_offload -lzero_comm -lzero_accel -lzero_core")
 string(APPEND ZERO_PC_LIBS " ${OpenMP_CXX_FLAGS} -pthread")
 if(ZERO_HAVE_DNNL)
   string(APPEND ZERO_PC_LIBS " -ldnnl")

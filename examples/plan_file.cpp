@@ -11,48 +11,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <span>
-#include <unistd.h>
 
 namespace zero::examples {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A file that is to appear at `path` needs a folder, and must not replace a device or a folder.
-void check_output_path(const std::string& path, const std::string& option) {
-  std::error_code ignored;
-  const fs::path folder = fs::absolute(path, ignored).parent_path();
-  if (!fs::is_directory(folder, ignored)) {
-    throw InputError("the folder does not exist", fmt::format("{} {}", option, path), "create it");
-  }
-  if (access(folder.c_str(), W_OK) != 0) {
-    throw IoError("the folder cannot be written",
-                  fmt::format("{} {}", option, path),
-                  "choose another or change its rights");
-  }
-  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
-    throw InputError("the path is no regular file",
-                     fmt::format("{} {}", option, path),
-                     "give the name of a file");
-  }
-}
-
-/// Writes beside the target and renames, so that the file is whole or not there.
-void write_file(const std::string& path, const std::string& text) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  try {
-    File file = File::create(temporary);
-    file.write_at(std::as_bytes(std::span(text)), 0);
-    file.sync();
-    file.close();
-    replace_file(temporary, path);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
-  }
-}
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
+#include <span>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -223,6 +224,39 @@ void replace_folder(const std::string& from, const std::string& to) {
     replace_file(from, to);  // there is no `to`
   } else {
     throw_io_error("cannot rename " + from, to, errno);
+  }
+}
+
+void check_output_path(const std::string& path, const std::string& option) {
+  std::error_code ignored;
+  const std::filesystem::path folder = std::filesystem::absolute(path, ignored).parent_path();
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw InputError("the folder does not exist", fmt::format("{} {}", option, path), "create it");
+  }
+  if (::access(folder.c_str(), W_OK) != 0) {
+    throw IoError("the folder cannot be written",
+                  fmt::format("{} {}", option, path),
+                  "choose another or change its rights");
+  }
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    throw InputError("the path is no regular file",
+                     fmt::format("{} {}", option, path),
+                     "give the name of a file");
+  }
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+  try {
+    File file = File::create(temporary);
+    file.write_at(std::as_bytes(std::span(text)), 0);
+    file.sync();
+    file.close();
+    replace_file(temporary, path);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
+    throw;
   }
 }
 

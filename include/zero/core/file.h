@@ -57,6 +57,13 @@ class File {
 /// Throws the IoError of a system call that failed with `error` (errno) on `path`.
 [[noreturn]] void throw_io_error(const std::string& what, const std::string& path, int error);
 
+/// Refuses a path at which write_file() could not leave a file: a folder that is not there or may
+/// not be written, something else than a file in the way. InputError or IoError, which name
+/// `option`.
+void check_output_path(const std::string& path, const std::string& option);
+/// The text becomes the file's whole content, or nothing changes: written beside it and renamed.
+void write_file(const std::string& path, const std::string& text);
+
 /// Gives `from` the name `to` in one step, whether or not there is a `to` already, and makes that
 /// durable.
 void replace_file(const std::string& from, const std::string& to);
