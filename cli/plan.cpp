@@ -24,6 +24,7 @@ struct Options {
   std::optional<std::int64_t> sequence;
   std::string precision = "bf16";
   std::string recompute = "auto";
+  std::string attention = "flash";
   bool zero_only = false;
   bool json = false;
   std::string fit;
@@ -86,6 +87,7 @@ planner::Workload workload_of(const Options& options) {
   if (options.recompute != "auto") {
     workload.recompute = options.recompute == "on";
   }
+  workload.attention_matrix = options.attention == "matrix";
   workload.model_parallel = !options.zero_only;
   return workload;
 }
@@ -166,6 +168,9 @@ void add_plan(CLI::App& app, int& status) {
   command->add_option("--batch", options->batch, "Samples a step; default: one a GPU");
   command->add_option("--recompute", options->recompute, "Recompute activations")
       ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
+  command->add_option("--attention", options->attention, "Whether attention keeps its matrix")
+      ->check(CLI::IsMember({"flash", "matrix"}))
       ->capture_default_str();
   command->add_flag("--zero-only", options->zero_only, "No tensor x pipeline set-ups");
   command->add_flag("--json", options->json, "JSON instead of tables");

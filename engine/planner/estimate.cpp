@@ -55,6 +55,73 @@ std::vector<DeepSpeedNeed> deepspeed_needs(int stage,
   return needs;
 }
 
+InfinityNeeds infinity_needs(const ModelShape& shape,
+                             std::int64_t micro_batch,
+                             std::int64_t gpus_per_node) {
+  constexpr double kStateBytes = 20;
+  const auto hidden = static_cast<double>(shape.hidden);
+  const auto layers = static_cast<double>(shape.layers);
+  const auto tokens = static_cast<double>(micro_batch * shape.sequence);
+  const auto gpus = static_cast<double>(gpus_per_node);
+  InfinityNeeds needs;
+  needs.state_bytes = kStateBytes * static_cast<double>(shape.params());
+  needs.working_state_bytes = 4 * hidden * static_cast<double>(shape.ffn);
+  needs.working_activation_bytes =
+      tokens * (16 * hidden + 2 * static_cast<double>(shape.heads * shape.sequence));
+  needs.activation_bytes = gpus * layers * needs.working_activation_bytes;
+  needs.checkpoint_bytes = gpus * layers * 2 * tokens * hidden;
+  return needs;
+}
+
+Intensities intensities(const ModelShape& shape, std::int64_t micro_batch) {
+  const auto tokens = static_cast<double>(micro_batch * shape.sequence);
+  return {tokens, tokens / 4, 24 * static_cast<double>(shape.hidden)};
+}
+
+double efficiency(double flops_per_byte, double bytes_s, double peak_flops) {
+  return flops_per_byte * bytes_s / (flops_per_byte * bytes_s + peak_flops);
+}
+
+namespace {
+
+std::string infinity_text(const Evaluator& evaluator) {
+  const Cluster& cluster = evaluator.cluster();
+  const std::int64_t micro = std::max<std::int64_t>(1, evaluator.workload().micro_batch);
+  const InfinityNeeds needs = infinity_needs(evaluator.shape(), micro, cluster.gpus_per_node);
+  std::string text = fmt::format(
+      "ZeRO-Infinity's requirements, micro-batch {}, a checkpoint each layer (GiB):\n"
+      "{:>9.2f}   states of the model\n{:>9.2f}   activations of a node, kept whole\n"
+      "{:>9.2f}   activation checkpoints of a node\n{:>9.2f}   working memory of a GPU: states\n"
+      "{:>9.2f}   working memory of a GPU: activations\n",
+      micro,
+      needs.state_bytes / kGiB,
+      needs.activation_bytes / kGiB,
+      needs.checkpoint_bytes / kGiB,
+      needs.working_state_bytes / kGiB,
+      needs.working_activation_bytes / kGiB);
+  const Intensities flops = intensities(evaluator.shape(), micro);
+  const double reached = cluster.gpu.zero_flops;
+  constexpr double kWanted = 0.9;
+  text +=
+      fmt::format("bandwidth of each GPU for {:.0f} % of {:.0f} TFLOPs/s, if nothing overlaps:\n",
+                  100 * kWanted,
+                  reached / 1e12);
+  for (const auto& [what, intensity] :
+       {std::pair{"parameters and gradients", flops.params_and_grads},
+        std::pair{"optimizer states", flops.optimizer_states},
+        std::pair{"activation checkpoints", flops.checkpoints}}) {
+    text += fmt::format(
+        "{:>9.1f}   GB/s of {}\n", kWanted / (1 - kWanted) * reached / intensity / 1e9, what);
+  }
+  const double there = cluster.nodes > 1 ? std::min(cluster.inter_bytes_s, cluster.gpu.node_bytes_s)
+                                         : cluster.gpu.node_bytes_s;
+  return text + fmt::format("parameters and gradients at {:.1f} GB/s: {:.0f} %\n",
+                            there / 1e9,
+                            100 * efficiency(flops.params_and_grads, there, reached));
+}
+
+}  // namespace
+
 std::string estimate_text(const Evaluator& evaluator) {
   const ModelShape& shape = evaluator.shape();
   const Cluster& cluster = evaluator.cluster();
@@ -105,7 +172,7 @@ std::string estimate_text(const Evaluator& evaluator) {
     }
     text += "\n";
   }
-  return text;
+  return text + infinity_text(evaluator);
 }
 
 }  // namespace zero::planner

@@ -126,7 +126,7 @@ void move_to_nvme(const StatePlan& plan, const Setup& setup, Estimate& estimate)
 
 /// Tensor × pipeline × data with the optimizer cut over the data-parallel ranks (Megatron-LM's
 /// distributed optimizer: bf16 parameters, fp32 gradients), the first stage of 1F1B.
-void count_model_parallel(const ModelShape& shape, Estimate& estimate) {
+void count_model_parallel(const ModelShape& shape, const Workload& workload, Estimate& estimate) {
   const Setup& setup = estimate.setup;
   const std::int64_t layers = (shape.layers + setup.pipeline - 1) / setup.pipeline;
   const std::int64_t params =
@@ -136,15 +136,18 @@ void count_model_parallel(const ModelShape& shape, Estimate& estimate) {
   in(estimate.device, Category::kMaster) = 4 * params / setup.data;
   in(estimate.device, Category::kMoments) = 8 * params / setup.data;
   const double tokens = static_cast<double>(setup.micro_batch * shape.sequence);
-  const double layer =
-      34.0 * tokens * static_cast<double>(shape.hidden) / static_cast<double>(setup.tensor);
+  ActivationScheme scheme{.tensor = setup.tensor,
+                          .sequence_parallel = true,
+                          .attention_matrix = workload.attention_matrix};
+  const double layer = layer_activation_bytes(shape, setup.micro_batch, scheme);
+  scheme.recompute = setup.recompute;
+  const double kept = layer_activation_bytes(shape, setup.micro_batch, scheme);
   const double alive = static_cast<double>(std::min(setup.pipeline, setup.accumulation));
   const double interleaved =
       setup.virtual_stages > 1
           ? 1.0 + static_cast<double>(setup.pipeline - 1) /
                       static_cast<double>(setup.pipeline * setup.virtual_stages)
           : 1.0;
-  const double kept = setup.recompute ? layer * 2.0 / 34.0 : layer;
   const double head = setup.pipeline > 1 ? 0.0
                                          : 8.0 * tokens * static_cast<double>(shape.vocabulary) /
                                                static_cast<double>(setup.tensor);
@@ -187,17 +190,37 @@ double Estimate::host_bytes() const {
   return sum(host);
 }
 
+double layer_activation_bytes(const ModelShape& shape,
+                              std::int64_t micro_batch,
+                              const ActivationScheme& scheme) {
+  const double elems =
+      static_cast<double>(micro_batch * shape.sequence) * static_cast<double>(shape.hidden);
+  const auto tensor = static_cast<double>(scheme.tensor);
+  if (scheme.recompute) {
+    return 2.0 * elems / (scheme.sequence_parallel ? tensor : 1.0);
+  }
+  const double matrix = scheme.attention_matrix
+                            ? 5.0 * static_cast<double>(shape.heads * shape.sequence) /
+                                  static_cast<double>(shape.hidden)
+                            : 0.0;
+  return scheme.sequence_parallel ? elems / tensor * (34.0 + matrix)
+                                  : elems * (10.0 + (24.0 + matrix) / tensor);
+}
+
 double activation_bytes(const ModelShape& shape,
                         std::int64_t micro_batch,
                         bool recompute,
-                        DType precision) {
-  const double width = precision == DType::kF32 ? 2.0 : 1.0;  // formulas are for 16 bits
+                        const Workload& workload) {
+  // Formulas are for 16 bits. Logits and their gradient are fp32 in any case.
+  const double width = workload.precision == DType::kF32 ? 2.0 : 1.0;
   const double tokens = static_cast<double>(micro_batch * shape.sequence);
-  const double hidden = tokens * static_cast<double>(shape.hidden);
-  const auto layers = static_cast<double>(shape.layers);
-  const double kept = recompute ? layers * 2.0 * hidden + 34.0 * hidden : layers * 34.0 * hidden;
-  const double head = 4.0 * hidden + 8.0 * tokens * static_cast<double>(shape.vocabulary) / width;
-  return width * (kept + head);
+  const double layer =
+      layer_activation_bytes(shape, micro_batch, {.attention_matrix = workload.attention_matrix});
+  const double kept = layer_activation_bytes(
+      shape, micro_batch, {.attention_matrix = workload.attention_matrix, .recompute = recompute});
+  const double head = 4.0 * tokens * static_cast<double>(shape.hidden);
+  return width * (static_cast<double>(shape.layers) * kept + (recompute ? layer : 0.0) + head) +
+         8.0 * tokens * static_cast<double>(shape.vocabulary);
 }
 
 Evaluator::Evaluator(ModelShape shape, Cluster cluster, Workload workload)
@@ -212,11 +235,11 @@ Evaluator::~Evaluator() = default;
 void Evaluator::count_states(Estimate& estimate, const std::optional<config::Config>& base) const {
   const Setup& setup = estimate.setup;
   if (setup.model_parallel()) {
-    count_model_parallel(shape_, estimate);
+    count_model_parallel(shape_, workload_, estimate);
   } else {
     ActivationProfile profile;
-    profile.activation_bytes = std::llround(
-        activation_bytes(shape_, setup.micro_batch, setup.recompute, workload_.precision));
+    profile.activation_bytes =
+        std::llround(activation_bytes(shape_, setup.micro_batch, setup.recompute, workload_));
     const config::Config config = base ? *base : config_of(setup, shape_, workload_);
     if (config.activation_checkpointing.cpu_checkpointing) {
       profile.stashed_bytes = shape_.layers * setup.micro_batch * shape_.sequence * shape_.hidden *

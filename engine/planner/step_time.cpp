@@ -16,6 +16,8 @@ constexpr double kDataExposed = 0.5;
 constexpr double kPipelineExposed = 0.1;
 /// fp32 Adam of a billion parameters on a node's processors (Ren et al. 2021, table 4).
 constexpr double kCpuAdamSeconds = 0.26e-9;
+/// Of the 16-bit FLOPs/s: TF32 products of fp32 values (NVIDIA A100 data sheet: 156 of 312).
+constexpr double kFp32Share = 0.5;
 /// Bytes that an update reads and writes for each parameter.
 constexpr double kUpdateBytes = 30;
 
@@ -46,6 +48,10 @@ double rank_bytes_s(const Cluster& cluster, bool leaves_node) {
   return leaves_node && cluster.nodes > 1
              ? std::min(cluster.gpu.node_bytes_s, cluster.inter_bytes_s)
              : cluster.gpu.node_bytes_s;
+}
+
+double reached_flops(double flops, const Workload& workload) {
+  return workload.precision == DType::kF32 ? kFp32Share * flops : flops;
 }
 
 struct Times {
@@ -101,7 +107,7 @@ void time_data_parallel(const Times& in, Seconds& seconds) {
   const std::int64_t ranks = in.cluster.gpus();
   const Setup& setup = in.setup;
   seconds.compute = in.batch / real(ranks) * sample_flops(in.shape, kCausal, setup.recompute) /
-                    in.cluster.gpu.zero_flops;
+                    reached_flops(in.cluster.gpu.zero_flops, in.workload);
   const double backward = seconds.compute * (setup.recompute ? 3.0 / 4.0 : 2.0 / 3.0);
   const double whole = in.params * static_cast<double>(dtype_size(in.workload.precision));
   const double rounds = real(setup.accumulation);
@@ -117,7 +123,8 @@ void time_model_parallel(const Times& in, Seconds& seconds) {
   const Setup& setup = in.setup;
   const Cluster& cluster = in.cluster;
   const bool wide = in.shape.hidden >= kWideHidden;
-  const double reached = wide ? cluster.gpu.parallel_flops : cluster.gpu.narrow_parallel_flops;
+  const double reached = reached_flops(
+      wide ? cluster.gpu.parallel_flops : cluster.gpu.narrow_parallel_flops, in.workload);
   seconds.compute = in.batch * sample_flops(in.shape, kCausal, setup.recompute) /
                     (real(cluster.gpus()) * reached);
   const double micro = real(setup.accumulation);

@@ -81,6 +81,7 @@ struct Workload {
   std::int64_t micro_batch = 0;  ///< samples a rank at a time; 0: chosen (1 without a batch)
   DType precision = DType::kBF16;
   std::optional<bool> recompute;  ///< unset: both are tried
+  bool attention_matrix = false;  ///< attention keeps its probabilities (no flash attention)
   bool model_parallel = true;     ///< tensor × pipeline set-ups are considered
 };
 
@@ -172,11 +173,24 @@ class Evaluator {
 [[nodiscard]] config::Config config_of(const Setup& setup,
                                        const ModelShape& shape,
                                        const Workload& workload);
-/// Bytes of one micro-batch's activations under ZeRO (Korthikanti et al. 2022, flash attention).
+/// What is kept of a layer for backward: a row of Korthikanti et al. 2022, table 2.
+struct ActivationScheme {
+  std::int64_t tensor = 1;
+  bool sequence_parallel =
+      false;                      ///< norms and dropouts are cut over the tensor-parallel ranks too
+  bool attention_matrix = false;  ///< kept; flash attention and selective recomputation do not
+  bool recompute = false;         ///< the layer's input alone
+};
+/// Bytes of one layer's 16-bit activations of one micro-batch, with dropout masks.
+[[nodiscard]] double layer_activation_bytes(const ModelShape& shape,
+                                            std::int64_t micro_batch,
+                                            const ActivationScheme& scheme);
+/// Bytes of one micro-batch's activations under ZeRO: layers, head and, with recomputation, the one
+/// layer that is alive.
 [[nodiscard]] double activation_bytes(const ModelShape& shape,
                                       std::int64_t micro_batch,
                                       bool recompute,
-                                      DType precision);
+                                      const Workload& workload);
 
 struct Plan {
   std::vector<Estimate> candidates;  ///< the best micro-batch of each set-up, by complexity
@@ -216,7 +230,29 @@ struct DeepSpeedNeed {
 };
 [[nodiscard]] std::vector<DeepSpeedNeed> deepspeed_needs(
     int stage, double params, double largest_layer, std::int64_t gpus_per_node, std::int64_t nodes);
-/// Both tables in the form that DeepSpeed prints, with this engine's exact bytes beside.
+/// What ZeRO-Infinity needs (Rajbhandari et al. 2021, section 3), with a checkpoint each layer.
+struct InfinityNeeds {
+  double state_bytes = 0;               ///< 20 a parameter: fp32 gradients too
+  double activation_bytes = 0;          ///< of a node, kept whole
+  double checkpoint_bytes = 0;          ///< of a node
+  double working_state_bytes = 0;       ///< of a GPU: the largest operator
+  double working_activation_bytes = 0;  ///< of a GPU: between two checkpoints
+};
+[[nodiscard]] InfinityNeeds infinity_needs(const ModelShape& shape,
+                                           std::int64_t micro_batch,
+                                           std::int64_t gpus_per_node);
+/// FLOPs that each byte moved allows, by what is moved (the same, section 4).
+struct Intensities {
+  double params_and_grads = 0;
+  double optimizer_states = 0;
+  double checkpoints = 0;
+};
+[[nodiscard]] Intensities intensities(const ModelShape& shape, std::int64_t micro_batch);
+/// Share of `peak_flops` that is left if nothing overlaps (the same, equation 6).
+[[nodiscard]] double efficiency(double flops_per_byte, double bytes_s, double peak_flops);
+
+/// Both tables in the form that DeepSpeed prints, with this engine's exact bytes beside, and what
+/// ZeRO-Infinity needs.
 [[nodiscard]] std::string estimate_text(const Evaluator& evaluator);
 
 }  // namespace zero::planner
