@@ -68,13 +68,15 @@ void choose_shards(StatePlan& plan, const StageRow& row, const config::ZeroOptim
   plan.node_ranks = static_cast<int>(std::max<std::int64_t>(1, node));
 }
 
-/// Offload moves homes: master and moments together, and parameters where they are cut into slices.
+/// Offload moves homes: master and moments together with the gradients that they meet, and
+/// parameters, the latter two where they are cut into slices (ZeRO-Offload: Ren et al. 2021).
 void choose_homes(StatePlan& plan, const Config& config) {
   const auto home_of = [](const config::OffloadConfig& offload) {
     return offload.device == "none" ? Home::kDevice : Home::kHost;
   };
   for (Flat& flat : plan.flats) {
     flat.state.home = flat.trainable ? home_of(config.offload_optimizer) : Home::kDevice;
+    flat.gradients.home = flat.gradients.partitioned ? flat.state.home : Home::kDevice;
     flat.parameters.home =
         flat.parameters.partitioned ? home_of(config.offload_param) : Home::kDevice;
   }
@@ -124,6 +126,22 @@ UpdateTiles plan_tiles(const StatePlan& plan, std::int64_t sub_group_size) {
   tiles.count = tiles.gradients || tiles.parameters ? kTiles : 0;
   tiles.parameters = tiles.parameters && plan.model_dtype != DType::kF32;
   return tiles;
+}
+
+/// Tiles that are filled and added at the same time.
+constexpr int kLandingTiles = 2;
+
+LandingTiles plan_landing(const StatePlan& plan) {
+  LandingTiles landing;
+  for (const Flat& flat : plan.flats) {
+    if (flat.trainable && flat.gradients.home != Home::kDevice) {
+      landing.count = kLandingTiles;
+      landing.elems = std::max(landing.elems, std::min(flat.slice_elems, kTileElems));
+    }
+  }
+  const DType reduced = plan.ranks > 1 ? plan.communication_dtype : plan.model_dtype;
+  landing.bytes = landing.elems * static_cast<std::int64_t>(dtype_size(reduced));
+  return landing;
 }
 
 /// Elements of each unit that have to be gathered.
@@ -317,7 +335,8 @@ void count_bytes(StatePlan& plan, const ActivationProfile& profile) {
       at(Category::kParameters) += flat.padded_elems / plan.node_ranks * model_bytes;
     }
     if (flat.trainable) {
-      at(Category::kGradients) += kept(flat, flat.gradients) * sum_bytes;
+      in(space_of(flat.gradients.home), Category::kGradients) +=
+          kept(flat, flat.gradients) * sum_bytes;
       in(state, Category::kMaster) += plan.separate_master ? kept(flat, flat.state) * 4 : 0;
       in(state, Category::kMoments) += kept(flat, flat.state) * 4 * plan.moments;
     }
@@ -326,6 +345,7 @@ void count_bytes(StatePlan& plan, const ActivationProfile& profile) {
   in(tiles.space, tiles.space == MemorySpace::kHost ? Category::kPinned : Category::kStaging) +=
       tiles.count * tiles.elems *
       ((tiles.gradients ? sum_bytes : 0) + (tiles.parameters ? model_bytes : 0));
+  in(MemorySpace::kHost, Category::kPinned) += plan.landing.count * plan.landing.bytes;
   at(Category::kStaging) += plan.fill_elems * 4;
   for (const SlotClass& slots : plan.gather_classes) {
     at(Category::kGathered) += slots.elems * slots.count * model_bytes;
@@ -408,6 +428,7 @@ StatePlan make_plan(Module& model,
   choose_homes(plan, config);
   plan.fill_elems = plan_fill(plan);
   plan.tiles = plan_tiles(plan, std::min(zero.sub_group_size, kTileElems));
+  plan.landing = plan_landing(plan);
   plan.prefetch_elems = zero.stage3_prefetch_bucket_size.value_or(default_prefetch(plan));
   plan.gather_classes =
       make_slot_classes(plan, &Flat::gather_class, plan.prefetch_elems, [](const Flat& flat) {

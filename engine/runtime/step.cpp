@@ -52,9 +52,10 @@ void EngineParts::reduce_scalars() {
        flat < static_cast<int>(plan.flats.size()) && store.counts() && !reducer.squares_summed();
        ++flat) {
     if (plan.flats[static_cast<std::size_t>(flat)].trainable) {
-      kernels.sum_of_squares(store.gradients(flat, store.own_slice(flat)), limb_row(0), *compute);
+      reducer.sum_squares(flat, store.own_slice(flat), *compute);
     }
   }
+  reducer.publish_squares(*compute);
   comm->wait(compute->record());  // read-after-write: the limbs
   const TensorView all = limb_view();
   Timeline& timeline = world.context.timeline;
@@ -245,9 +246,15 @@ std::string EngineParts::first_bad_gradient() {
         continue;
       }
       const std::int64_t padded = (end - begin + kAlignElems - 1) / kAlignElems * kAlignElems;
-      world.device.kernels().sum_of_squares(store.gradients(flat, {begin, padded}), row, *compute);
-      world.device.copy(row, host_row, *compute);
-      world.device.zero(row, *compute);
+      const TensorView gradient = store.gradients(flat, {begin, padded});
+      if (layout.gradients.home == Home::kDevice) {
+        world.device.kernels().sum_of_squares(gradient, row, *compute);
+        world.device.copy(row, host_row, *compute);
+        world.device.zero(row, *compute);
+      } else {
+        world.device.zero(host_row, *compute);
+        world.device.kernels(MemorySpace::kHost).sum_of_squares(gradient, host_row, *compute);
+      }
       compute->synchronize();
       if (host_row.as<std::int64_t>()[accel::kNormLimbs] > 0) {
         bad = plan.params[param.param].name;

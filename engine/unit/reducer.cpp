@@ -2,6 +2,7 @@
 
 #include <zero/accel/timing.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace zero {
@@ -31,6 +32,48 @@ Reducer::Reducer(const StatePlan& plan,
       params_[place.param].place = &place;
     }
   }
+  const LandingTiles& landing = plan_.landing;
+  if (landing.count == 0) {
+    return;
+  }
+  for (int tile = 0; tile < landing.count; ++tile) {
+    tiles_.push_back({world_.device.allocate(static_cast<std::size_t>(landing.bytes),
+                                             Category::kPinned,
+                                             MemorySpace::kHost),
+                      {}});
+  }
+  to_host_ = world_.device.make_stream("gradients to host");
+  host_sums_ = world_.device.make_stream("gradients on host");
+  host_squares_ = world_.device.allocate((accel::kNormLimbs + 1) * sizeof(std::int64_t),
+                                         Category::kOther,
+                                         MemorySpace::kHost);
+  world_.device.zero(host_row(), *host_sums_);
+}
+
+TensorView Reducer::host_row() const {
+  return host_squares_.view(DType::kI64, Shape{accel::kNormLimbs + 1});
+}
+
+void Reducer::sum_squares(int flat, Range range, accel::Stream& stream) {
+  const TensorView sums = store_.gradients(flat, range);
+  if (host_sums_ == nullptr) {
+    world_.device.kernels().sum_of_squares(sums, squares_, stream);
+    return;
+  }
+  if (&stream != host_sums_.get()) {
+    host_sums_->wait(stream.record());
+  }
+  world_.device.kernels(MemorySpace::kHost).sum_of_squares(sums, host_row(), *host_sums_);
+}
+
+void Reducer::publish_squares(accel::Stream& stream) {
+  if (host_sums_ == nullptr) {
+    return;  // summed where they are wanted; finish_window() has waited for it
+  }
+  host_sums_->wait(stream.record());  // write-after-write: the row
+  world_.device.copy(host_row(), squares_, *host_sums_);
+  world_.device.zero(host_row(), *host_sums_);
+  stream.wait(host_sums_->record());  // read-after-write: the row
 }
 
 void Reducer::begin_micro_step(const std::vector<int>& uses, bool boundary) {
@@ -261,19 +304,22 @@ void Reducer::land(const Bucket& bucket) {
     }
     const bool overwrite = !layout.gradients.partitioned || micro_steps_ == 0;
     for (const Range& range : ranges(piece, plan_.all_reduce)) {
-      world_.device.kernels().accumulate(outgoing(piece.flat).slice(range.begin, range.count),
-                                         store_.gradients(piece.flat, range),
-                                         overwrite,
-                                         streams_.comm);
+      const TensorView reduced = outgoing(piece.flat).slice(range.begin, range.count);
+      if (layout.gradients.home == Home::kDevice) {
+        world_.device.kernels().accumulate(
+            reduced, store_.gradients(piece.flat, range), overwrite, streams_.comm);
+      } else {
+        land_on_host(reduced, piece.flat, range, overwrite);
+      }
     }
   }
+  accel::Stream& last = host_sums_ == nullptr ? streams_.comm : *host_sums_;
   if (boundary_ && store_.counts()) {
     for (const BucketPiece& piece : bucket) {
-      world_.device.kernels().sum_of_squares(
-          store_.gradients(piece.flat, ranges(piece, false).front()), squares_, streams_.comm);
+      sum_squares(piece.flat, ranges(piece, false).front(), last);
     }
   }
-  const accel::Event landed = streams_.comm.record();
+  const accel::Event landed = last.record();
   if (!plan_.overlap) {
     streams_.compute.wait(landed);  // no hazard: overlap_comm is off
   }
@@ -291,6 +337,30 @@ void Reducer::land(const Bucket& bucket) {
       transport_.release(*mine.transport, landed, true);
       mine.transport = nullptr;
     }
+  }
+}
+
+void Reducer::land_on_host(ConstTensorView reduced, int flat, Range range, bool overwrite) {
+  const accel::Kernels& host = world_.device.kernels(MemorySpace::kHost);
+  const TensorView sums = store_.gradients(flat, range);
+  Timeline& timeline = world_.context.timeline;
+  to_host_->wait(streams_.comm.record());  // read-after-write: the reduced values
+  for (std::int64_t begin = 0; begin < range.count; begin += plan_.landing.elems) {
+    const std::int64_t count = std::min(plan_.landing.elems, range.count - begin);
+    Tile& tile = tiles_[next_tile_++ % tiles_.size()];
+    const TensorView staged = tile.buffer.view(reduced.dtype, Shape{count});
+    to_host_->wait(tile.added);  // write-after-read: what the tile held before
+    const accel::SpanStart start = accel::begin_span(timeline, *to_host_);
+    world_.device.copy(reduced.slice(begin, count), staged, *to_host_);
+    accel::end_span(timeline,
+                    *to_host_,
+                    start,
+                    Activity::kCopy,
+                    store_.unit_name(flat),
+                    static_cast<std::int64_t>(staged.bytes()));
+    host_sums_->wait(to_host_->record());  // read-after-write: the tile
+    host.accumulate(staged, sums.slice(begin, count), overwrite, *host_sums_);
+    tile.added = host_sums_->record();
   }
 }
 
@@ -312,6 +382,10 @@ void Reducer::finish_micro_step() {
 
 void Reducer::forget_squares() {
   if (std::exchange(squares_summed_, false)) {
+    if (host_sums_ != nullptr) {
+      world_.device.zero(host_row(), *host_sums_);
+      return;
+    }
     world_.device.zero(squares_, streams_.comm);
     streams_.compute.wait(streams_.comm.record());  // write-after-write: a sum on that stream
   }

@@ -21,9 +21,14 @@ class Reducer {
           World& world,
           const ShardGroups& groups,
           Streams streams);
-  /// Where the squares of the sums are added, slice by slice as they land: a row of limbs for
-  /// Kernels::sum_of_squares, zero at the start of a window.
+  /// Where the squares of the sums are added, slice by slice as they land: a row of limbs on the
+  /// device for Kernels::sum_of_squares, zero at the start of a window.
   void sum_squares_into(TensorView row) { squares_ = row; }
+  /// Adds the squares of a range that this rank holds, after all work that `stream` has done. They
+  /// are in the row once publish_squares() has brought them there.
+  void sum_squares(int flat, Range range, accel::Stream& stream);
+  /// `stream` sees the row complete.
+  void publish_squares(accel::Stream& stream);
   /// Whether the row holds the squares of the whole window; else nothing is in it.
   [[nodiscard]] bool squares_summed() const noexcept { return squares_summed_; }
   /// Whether the window's gradients are reduced, or on their way: from the backward that ends it
@@ -75,6 +80,7 @@ class Reducer {
   [[nodiscard]] const Flat& flat_plan(int flat) const {
     return plan_.flats[static_cast<std::size_t>(flat)];
   }
+  [[nodiscard]] TensorView host_row() const;
   [[nodiscard]] FlatProgress& progress(int flat) { return flats_[static_cast<std::size_t>(flat)]; }
   /// Where this micro-step's contributions go: the slot, or the local sum itself.
   [[nodiscard]] TensorView target(int flat);
@@ -92,6 +98,8 @@ class Reducer {
   void scale(const Bucket& bucket, double factor, bool all_slices);
   /// Brings the reduced pieces of a bucket to their home and frees the slots that are done.
   void land(const Bucket& bucket);
+  /// Adds what was reduced to a sum that lives in host memory, tile by tile beside the next bucket.
+  void land_on_host(ConstTensorView reduced, int flat, Range range, bool overwrite);
 
   const StatePlan& plan_;
   UnitStore& store_;
@@ -102,6 +110,15 @@ class Reducer {
   SlotPool transport_;  // gradients as the ranks exchange them
   std::vector<FlatProgress> flats_;
   std::vector<ParamProgress> params_;
+  struct Tile {
+    accel::Buffer buffer;
+    accel::Event added;  ///< the buffer may be filled again
+  };
+  std::vector<Tile> tiles_;  // through which gradients reach sums on the host
+  std::size_t next_tile_ = 0;
+  accel::Buffer host_squares_;                // the row, where the sums are on the host
+  std::unique_ptr<accel::Stream> to_host_;    // nullptr: all sums are on the device
+  std::unique_ptr<accel::Stream> host_sums_;  // additions on the host
   std::size_t next_bucket_ = 0;
   int micro_steps_ = 0;  ///< of this window
   bool reduce_now_ = false;

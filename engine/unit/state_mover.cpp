@@ -12,13 +12,18 @@ StateMover::StateMover(const StatePlan& plan,
                        accel::Stream& compute)
     : plan_(plan), store_(store), world_(world), compute_(compute) {
   const UpdateTiles& tiles = plan_.tiles;
+  const bool on_host = tiles.space == MemorySpace::kHost;
+  if (on_host) {
+    update_ = world_.device.make_stream("update");
+    host_scalars_ =
+        world_.device.allocate(sizeof(accel::StepScalars), Category::kOther, MemorySpace::kHost);
+  }
   if (tiles.count == 0) {
     return;
   }
   const auto elems = static_cast<std::size_t>(tiles.elems);
   const std::size_t bytes = elems * ((tiles.gradients ? dtype_size(plan_.accumulation_dtype) : 0) +
                                      (tiles.parameters ? dtype_size(plan_.model_dtype) : 0));
-  const bool on_host = tiles.space == MemorySpace::kHost;
   for (int tile = 0; tile < tiles.count; ++tile) {
     ring_.push_back({world_.device.allocate(
                          bytes, on_host ? Category::kPinned : Category::kStaging, tiles.space),
@@ -26,24 +31,18 @@ StateMover::StateMover(const StatePlan& plan,
   }
   bring_ = world_.device.make_stream("to update");
   take_back_ = world_.device.make_stream("from update");
-  if (on_host) {
-    update_ = world_.device.make_stream("update");
-    host_scalars_ =
-        world_.device.allocate(sizeof(accel::StepScalars), Category::kOther, MemorySpace::kHost);
-  }
 }
 
 void StateMover::begin_step(ConstTensorView scalars) {
   scalars_ = scalars;
-  if (ring_.empty()) {
-    return;
-  }
   const accel::Event ready = compute_.record();
-  bring_->wait(ready);      // read-after-write: the reduced gradients
-  take_back_->wait(ready);  // write-after-read: whoever still reads the old parameters
+  if (!ring_.empty()) {
+    bring_->wait(ready);      // read-after-write: the reduced gradients
+    take_back_->wait(ready);  // write-after-read: whoever still reads the old parameters
+  }
   if (update_ != nullptr) {
     const TensorView on_host = host_scalars_.view(DType::kU8, scalars.shape);
-    update_->wait(ready);  // read-after-write: the scalars
+    update_->wait(ready);  // read-after-write: scalars and gradients
     world_.device.copy(scalars, on_host, *update_);
     scalars_ = on_host;
   }
@@ -119,6 +118,8 @@ void StateMover::finish_flat() {
   if (closed_ > 0) {
     const Tile& last = ring_[(closed_ - 1) % ring_.size()];
     compute_.wait(last.taken_back);  // read-after-write: the updated parameters
+  } else if (update_ != nullptr) {
+    compute_.wait(update_->record());  // the same, where they live on the host
   }
 }
 

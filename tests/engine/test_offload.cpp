@@ -127,10 +127,28 @@ TEST_CASE("offload: device and host hold exactly what the plan says", "[engine][
   }
 }
 
+TEST_CASE("offload: where all states live on the host, updates need no tiles",
+          "[engine][offload]") {
+  for (const char* precision : {"", "bf16", "fp16"}) {
+    RunSpec spec;
+    spec.stage = 3;
+    spec.precision = precision;
+    spec.zero_keys = R"("stage3_param_persistence_threshold": 0)";
+    const RunResult reference = run(spec);
+    spec.zero_keys += std::string(kOptimizer) + kParameters;
+    const RunResult result = run(spec);
+    INFO(precision);
+    CHECK(result.plan.tiles.count == 0);
+    CHECK(result.plan.landing.count == 2);
+    CHECK(planned(result.plan.bytes, Category::kGradients) == 0);
+    CHECK(same_bits(reference, result));
+  }
+}
+
 TEST_CASE("offload: sub_group_size bounds the tiles of an update", "[engine][offload][memory]") {
   std::vector<std::int64_t> pinned;
   RunSpec spec;
-  spec.stage = 2;
+  spec.stage = 1;
   spec.precision = "bf16";
   const RunResult reference = run_at(spec, "");
   for (const std::int64_t elems : {0, 64, 3'000, 1'000'000'000}) {

@@ -96,9 +96,16 @@ struct PlanOptions {
 struct UpdateTiles {
   int count = 0;  ///< 0: every update finds all it needs at one home
   std::int64_t elems = 0;
-  MemorySpace space = MemorySpace::kDevice;
+  MemorySpace space = MemorySpace::kDevice;  ///< of updates
   bool gradients = false;
   bool parameters = false;
+};
+
+/// Host buffers through which reduced gradients reach sums that live in host memory.
+struct LandingTiles {
+  int count = 0;  ///< 0: sums are on the device
+  std::int64_t elems = 0;
+  std::int64_t bytes = 0;  ///< of each: elements in the dtype in which they were reduced
 };
 
 /// Planned bytes of one rank by category; every rank holds the same.
@@ -140,6 +147,7 @@ struct StatePlan {
   std::vector<SlotClass> transport_classes;  ///< communication dtype
   std::vector<Bucket> buckets;  ///< launch order: reverse of declaration, shared units last
   UpdateTiles tiles;
+  LandingTiles landing;
   PlannedBytes bytes{};       ///< on the device
   PlannedBytes host_bytes{};  ///< in host memory
 
