@@ -22,23 +22,23 @@ constexpr double kUsualEfficiency = 0.45;
 
 struct Known {
   const char* name;
-  double memory_gib, peak, zero, parallel, narrow, hbm_tb, node, tensor, inter, host;
+  double memory_gib, peak, zero, parallel, narrow, hbm_tb, node, tensor, inter, host, exposed;
 };
 
 /// Usable GiB; TFLOPs: peak, then reached under ZeRO, tensor parallelism of wide and of narrow
 /// models; TB/s; then GB/s: collectives in a node, tensor-parallel all-reduces, between nodes,
 /// host. 0: not measured. Source of each number: docs/PLAN.md.
 constexpr std::array kKnown = {
-    Known{"a100-80gb", 79.1, 312, 150, 170, 150, 2.0, 175, 230, 17, 24},
-    Known{"a100-40gb", 39.3, 312, 150, 170, 150, 1.55, 175, 230, 17, 24},
-    Known{"h100", 79.1, 989.5, 400, 480, 480, 3.35, 266, 350, 40, 48},
-    Known{"h200", 139.8, 989.5, 400, 480, 480, 4.8, 266, 350, 40, 48},
-    Known{"b200", 178.0, 2250, 0, 0, 0, 8.0, 530, 700, 40, 48},
-    Known{"v100-32gb", 31.5, 125, 45, 68, 68, 0.9, 130, 150, 6, 12},
-    Known{"v100-16gb", 15.7, 125, 45, 68, 68, 0.9, 130, 150, 6, 12},
-    Known{"rtx4090", 23.5, 165, 0, 0, 0, 1.0, 12, 12, 1.1, 24},
-    Known{"rtx3090", 23.5, 71, 35, 35, 35, 0.94, 12, 12, 1.1, 24},
-    Known{"l40s", 44.5, 362, 0, 0, 0, 0.86, 24, 24, 2.8, 24},
+    Known{"a100-80gb", 79.1, 312, 150, 168, 150, 2.0, 175, 230, 17, 24, 0.5},
+    Known{"a100-40gb", 39.3, 312, 150, 168, 150, 1.55, 175, 230, 17, 24, 0.5},
+    Known{"h100", 79.1, 989.5, 400, 480, 480, 3.35, 266, 350, 40, 48, 0.2},
+    Known{"h200", 139.8, 989.5, 400, 480, 480, 4.8, 266, 350, 40, 48, 0.2},
+    Known{"b200", 178.0, 2250, 0, 0, 0, 8.0, 530, 700, 40, 48, 0.2},
+    Known{"v100-32gb", 31.5, 125, 45, 68, 68, 0.9, 130, 150, 6, 12, 0.5},
+    Known{"v100-16gb", 15.7, 125, 45, 68, 68, 0.9, 130, 150, 6, 12, 0.5},
+    Known{"rtx4090", 23.5, 165, 0, 0, 0, 1.0, 12, 12, 1.1, 24, 0.5},
+    Known{"rtx3090", 23.5, 71, 35, 35, 35, 0.94, 12, 12, 1.1, 24, 0.5},
+    Known{"l40s", 44.5, 362, 0, 0, 0, 0.86, 24, 24, 2.8, 24, 0.5},
 };
 
 Gpu from_table(const Known& known) {
@@ -57,6 +57,7 @@ Gpu from_table(const Known& known) {
   gpu.tensor_bytes_s = known.tensor * kGB;
   gpu.inter_bytes_s = known.inter * kGB;
   gpu.host_bytes_s = known.host * kGB;
+  gpu.exposed = known.exposed;
   return gpu;
 }
 

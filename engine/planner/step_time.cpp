@@ -9,10 +9,7 @@ namespace {
 /// Of backward, what communication and copies can hide behind: the first bucket has nothing to run
 /// beside.
 constexpr double kOverlap = 0.9;
-/// Tensor-parallel all-reduces that no kernel of the same layer hides, and the share of the
-/// data-parallel traffic that is not hidden in a pipeline's cool-down.
-constexpr double kTensorExposed = 0.5;
-constexpr double kDataExposed = 0.5;
+/// Of what pipeline stages send to each other.
 constexpr double kPipelineExposed = 0.1;
 /// fp32 Adam of a billion parameters on a node's processors (Ren et al. 2021, table 4).
 constexpr double kCpuAdamSeconds = 0.26e-9;
@@ -137,7 +134,7 @@ void time_model_parallel(const Times& in, Seconds& seconds) {
   const double tensor =
       micro * stage_layers * passes * ring(2.0 * layer_input, setup.tensor, tensor_s);
   const double idle = real(setup.pipeline - 1) / (real(setup.virtual_stages) * micro);
-  const double tensor_exposed = kTensorExposed * tensor;
+  const double tensor_exposed = cluster.gpu.exposed * tensor;
   seconds.bubble = (seconds.compute + tensor_exposed) * idle;
   const double stage_params = in.params / real(setup.tensor * setup.pipeline);
   const double data = ring(6.0 * stage_params, setup.data, rank_bytes_s(cluster, true));
@@ -145,7 +142,8 @@ void time_model_parallel(const Times& in, Seconds& seconds) {
                                                 real(setup.tensor) / rank_bytes_s(cluster, true)
                                           : 0.0;
   seconds.communication = tensor + data + steps;
-  seconds.communication_exposed = tensor_exposed + kDataExposed * data + kPipelineExposed * steps;
+  seconds.communication_exposed =
+      tensor_exposed + cluster.gpu.exposed * data + kPipelineExposed * steps;
   seconds.update = kUpdateBytes * stage_params / real(setup.data) / cluster.gpu.hbm_bytes_s;
 }
 

@@ -53,6 +53,7 @@ struct Gpu {
   double tensor_bytes_s = 0;  ///< of tensor-parallel all-reduces within a node
   double inter_bytes_s = 0;   ///< of one rank between nodes, where the user does not say
   double host_bytes_s = 0;    ///< host link of one rank, each way
+  double exposed = 0.5;       ///< of tensor- and data-parallel traffic of tensor x pipeline set-ups
 };
 /// Hidden sizes from which matrix products fill a device (Narayanan et al. 2021, table 1).
 inline constexpr std::int64_t kWideHidden = 12288;
