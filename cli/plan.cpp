@@ -22,6 +22,7 @@ struct Options {
   std::optional<std::int64_t> batch;
   std::optional<std::int64_t> micro_batch;
   std::optional<std::int64_t> sequence;
+  std::int64_t lora_rank = 0;
   std::string precision = "bf16";
   std::string recompute = "auto";
   std::string attention = "flash";
@@ -43,6 +44,7 @@ planner::ModelShape shape_of(const Options& options) {
     }
     shape.sequence = *options.sequence;
   }
+  shape.lora_rank = options.lora_rank;
   return shape;
 }
 
@@ -153,6 +155,8 @@ void add_cluster_options(CLI::App& command, Options& options) {
   command.add_option("--inter-node", options.inter_node, "Bandwidth of a GPU between nodes, 200Gb");
   command.add_option("--micro-batch", options.micro_batch, "Samples a GPU at a time");
   command.add_option("--seq", options.sequence, "Tokens of a sample");
+  command.add_option(
+      "--lora", options.lora_rank, "Freeze the weights, train adapters of this rank");
   command.add_option("--precision", options.precision, "Model dtype")
       ->check(CLI::IsMember({"bf16", "fp16", "fp32"}))
       ->capture_default_str();

@@ -13,7 +13,9 @@ namespace {
 /// Set-ups whose step times differ by less are equally fast: the simpler one is better.
 constexpr double kSameTime = 0.05;
 /// What tensor × pipeline parallelism must save of the step to be worth writing the model for it.
-constexpr double kWorthRewriting = 0.30;
+constexpr double kWorthRewriting = 0.25;
+/// What leaving plain data parallelism must save where it fits.
+constexpr double kWorthPartitioning = 0.20;
 constexpr std::int64_t kMostVirtualStages = 4;
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
@@ -73,6 +75,12 @@ std::optional<Estimate> with_best_micro_batch(const Evaluator& evaluator, Setup 
     }
     if (!grows_further) {
       break;
+    }
+  }
+  if (best && !best->fits() && setup.stage == 3 && !setup.lean) {
+    setup.lean = true;
+    if (auto lean = with_best_micro_batch(evaluator, setup); lean->fits()) {
+      return lean;
     }
   }
   return best;
@@ -177,10 +185,23 @@ int recommend(const std::vector<Estimate>& candidates) {
       candidates.begin(), candidates.end(), [](const Estimate& e) { return e.fits() && !e.tight; });
   int best = -1;
   double fastest = INFINITY;
-  const auto eligible = [&](const Estimate& e) { return e.fits() && (!comfortable || !e.tight); };
-  // Seconds as they count: model parallelism must earn its rewriting.
-  const auto counted = [](const Estimate& e) {
-    return e.seconds.total() / (e.setup.model_parallel() ? 1 - kWorthRewriting : 1.0);
+  const auto plain = [](const Estimate& e) {
+    return e.setup.stage == 0 && !e.setup.model_parallel();
+  };
+  const bool plain_fits = std::any_of(candidates.begin(), candidates.end(), [&](const Estimate& e) {
+    return plain(e) && e.fits() && !e.tight;
+  });
+  // Where a device holds the whole model, cutting it buys no memory, and accumulation relieves the
+  // links without rewriting it.
+  const auto eligible = [&](const Estimate& e) {
+    return e.fits() && (!comfortable || !e.tight) && !(plain_fits && e.setup.model_parallel());
+  };
+  // Seconds as they count: what is less simple must earn it.
+  const auto counted = [&](const Estimate& e) {
+    const double must_save = e.setup.model_parallel()  ? kWorthRewriting
+                             : plain_fits && !plain(e) ? kWorthPartitioning
+                                                       : 0.0;
+    return e.seconds.total() / (1 - must_save);
   };
   for (const Estimate& estimate : candidates) {
     fastest = eligible(estimate) ? std::min(fastest, counted(estimate)) : fastest;
@@ -325,7 +346,7 @@ std::string Setup::name() const {
                        data,
                        virtual_stages > 1 ? fmt::format(" v{}", virtual_stages) : "");
   }
-  std::string name = stage == 0 ? "DDP" : fmt::format("ZeRO-{}", stage);
+  std::string name = stage == 0 ? "DDP" : fmt::format("ZeRO-{}{}", stage, lean ? " lean" : "");
   if (offload_optimizer != Offload::kNone && offload_optimizer == offload_param) {
     name += fmt::format(" + all on {}", home_name(offload_optimizer));
   } else if (offload_optimizer != Offload::kNone) {
@@ -339,10 +360,14 @@ std::string Setup::name() const {
 
 std::int64_t Setup::complexity() const {
   if (model_parallel()) {
-    return 1000 + tensor * pipeline;
+    return 2000 + tensor * pipeline;
   }
-  return 100 * static_cast<std::int64_t>(offload_optimizer) +
-         30 * static_cast<std::int64_t>(offload_param) + 2 * stage + (recompute ? 1 : 0);
+  // With offload on several devices the most partitioned comes first: it takes as long where links
+  // hide its gathers, and leaves the most memory for a larger micro-batch.
+  const bool most_first = offload_optimizer != Offload::kNone && data > 1;
+  return 200 * static_cast<std::int64_t>(offload_optimizer) +
+         60 * static_cast<std::int64_t>(offload_param) + 4 * (most_first ? 3 - stage : stage) +
+         (recompute ? 2 : 0) + (lean ? 1 : 0);
 }
 
 Plan choose(const Evaluator& evaluator) {
@@ -352,7 +377,8 @@ Plan choose(const Evaluator& evaluator) {
       plan.candidates.push_back(std::move(*estimate));
     }
   }
-  if (evaluator.workload().model_parallel && evaluator.cluster().gpus() > 1) {
+  if (evaluator.workload().model_parallel && evaluator.cluster().gpus() > 1 &&
+      evaluator.shape().lora_rank == 0) {
     if (auto estimate = best_model_parallel(evaluator)) {
       plan.candidates.push_back(std::move(*estimate));
     }

@@ -22,23 +22,24 @@ constexpr double kUsualEfficiency = 0.45;
 
 struct Known {
   const char* name;
-  double memory_gib, peak, zero, parallel, narrow, hbm_tb, node, tensor, inter, host, exposed;
+  double memory_gib, peak, plain, zero, parallel, narrow, hbm_tb, node, tensor, inter, host,
+      exposed;
 };
 
-/// Usable GiB; TFLOPs: peak, then reached under ZeRO, tensor parallelism of wide and of narrow
+/// Usable GiB; TFLOPs: peak, then reached under DDP, ZeRO, tensor parallelism of wide and of narrow
 /// models; TB/s; then GB/s: collectives in a node, tensor-parallel all-reduces, between nodes,
 /// host. 0: not measured. Source of each number: docs/PLAN.md.
 constexpr std::array kKnown = {
-    Known{"a100-80gb", 79.1, 312, 150, 168, 150, 2.0, 175, 230, 17, 24, 0.5},
-    Known{"a100-40gb", 39.3, 312, 150, 168, 150, 1.55, 175, 230, 17, 24, 0.5},
-    Known{"h100", 79.1, 989.5, 400, 480, 480, 3.35, 266, 350, 40, 48, 0.2},
-    Known{"h200", 139.8, 989.5, 400, 480, 480, 4.8, 266, 350, 40, 48, 0.2},
-    Known{"b200", 178.0, 2250, 0, 0, 0, 8.0, 530, 700, 40, 48, 0.2},
-    Known{"v100-32gb", 31.5, 125, 45, 68, 68, 0.9, 130, 150, 6, 12, 0.5},
-    Known{"v100-16gb", 15.7, 125, 45, 68, 68, 0.9, 130, 150, 6, 12, 0.5},
-    Known{"rtx4090", 23.5, 165, 0, 0, 0, 1.0, 12, 12, 1.1, 24, 0.5},
-    Known{"rtx3090", 23.5, 71, 35, 35, 35, 0.94, 12, 12, 1.1, 24, 0.5},
-    Known{"l40s", 44.5, 362, 0, 0, 0, 0.86, 24, 24, 2.8, 24, 0.5},
+    Known{"a100-80gb", 79.1, 312, 150, 150, 168, 150, 2.0, 175, 230, 17, 24, 0.5},
+    Known{"a100-40gb", 39.3, 312, 150, 150, 168, 150, 1.55, 175, 230, 17, 24, 0.5},
+    Known{"h100", 79.1, 989.5, 400, 400, 440, 440, 3.35, 266, 350, 40, 48, 0.2},
+    Known{"h200", 139.8, 989.5, 400, 400, 440, 440, 4.8, 266, 350, 40, 48, 0.2},
+    Known{"b200", 178.0, 2250, 0, 0, 0, 0, 8.0, 530, 700, 40, 48, 0.2},
+    Known{"v100-32gb", 31.5, 125, 68, 45, 68, 68, 0.9, 130, 150, 6, 12, 0.5},
+    Known{"v100-16gb", 15.7, 125, 68, 45, 68, 68, 0.9, 130, 150, 6, 12, 0.5},
+    Known{"rtx4090", 23.5, 165, 0, 0, 0, 0, 1.0, 12, 12, 1.1, 24, 0.5},
+    Known{"rtx3090", 23.5, 71, 35, 35, 35, 35, 0.94, 12, 12, 1.1, 24, 0.5},
+    Known{"l40s", 44.5, 362, 0, 0, 0, 0, 0.86, 24, 24, 2.8, 24, 0.5},
 };
 
 Gpu from_table(const Known& known) {
@@ -49,6 +50,7 @@ Gpu from_table(const Known& known) {
   const auto reached = [&](double tera) {
     return tera > 0 ? tera * kTera : kUsualEfficiency * gpu.peak_flops;
   };
+  gpu.plain_flops = reached(known.plain);
   gpu.zero_flops = reached(known.zero);
   gpu.parallel_flops = reached(known.parallel);
   gpu.narrow_parallel_flops = reached(known.narrow);
@@ -118,7 +120,7 @@ Gpu by_hand(const std::string& text) {
   otherwise(gpu.host_bytes_s, 12 * kGB);
   otherwise(gpu.inter_bytes_s, 2.8 * kGB);
   gpu.tensor_bytes_s = gpu.node_bytes_s;
-  gpu.zero_flops = gpu.parallel_flops = gpu.narrow_parallel_flops =
+  gpu.plain_flops = gpu.zero_flops = gpu.parallel_flops = gpu.narrow_parallel_flops =
       kUsualEfficiency * gpu.peak_flops;
   return gpu;
 }

@@ -67,7 +67,7 @@ Json document_of(const config::Config& config) {
   const config::ZeroOptimization& zero = config.zero_optimization;
   Json block = {{"stage", zero.stage}};
   if (zero.stage > 0) {
-    block["overlap_comm"] = true;
+    block["overlap_comm"] = zero.overlap_comm.value_or(true);
     block["contiguous_gradients"] = true;
     block.update(limits_of(zero));
   }
@@ -184,6 +184,8 @@ class File {
     setup.offload_param = or_cpu(setup.offload_param, config.offload_param);
     setup.stage = config.zero_optimization.stage;
     setup.recompute = config.activation_checkpointing.enabled;
+    setup.lean = setup.stage == 3 && config.zero_optimization.overlap_comm == false &&
+                 config.zero_optimization.stage3_prefetch_bucket_size == 0;
     setup.data = options_.world;
     setup.micro_batch = config.train_micro_batch_size_per_gpu;
     setup.accumulation = config.gradient_accumulation_steps;
@@ -225,6 +227,10 @@ std::vector<Edit> edits_between(const Setup& from,
     edits.push_back({{"activation_checkpointing", "number_checkpoints"}, shape.layers});
   } else if (from.recompute && !to.recompute) {
     edits.push_back({{"activation_checkpointing"}, Json()});
+  }
+  if (to.lean && !from.lean) {
+    edits.push_back({{"zero_optimization", "stage3_prefetch_bucket_size"}, 0});
+    edits.push_back({{"zero_optimization", "overlap_comm"}, false});
   }
   if (to.micro_batch != from.micro_batch) {
     edits.push_back({{kMicro}, to.micro_batch});
@@ -293,7 +299,8 @@ config::Config config_of(const Setup& setup, const ModelShape& shape, const Work
   zero.stage = setup.stage;
   const std::int64_t largest = std::max(shape.layer_params(), shape.vocabulary * shape.hidden);
   // One unit is fetched ahead; gathered at once are what two units and the head need.
-  zero.stage3_prefetch_bucket_size = shape.layer_params();
+  zero.stage3_prefetch_bucket_size = setup.lean ? 0 : shape.layer_params();
+  zero.overlap_comm = !setup.lean;
   zero.stage3_max_live_parameters = std::max<std::int64_t>(1'000'000'000, 4 * largest);
   zero.stage3_max_reuse_distance = zero.stage3_max_live_parameters;
   constexpr std::int64_t kBucketElems = 50'000'000;

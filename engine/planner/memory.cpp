@@ -23,18 +23,25 @@ constexpr std::int64_t kNvmeUnits = 3;
 /// A node of the module tree that declares parameters and runs nothing.
 class Node : public Module {
  public:
-  explicit Node(std::string name) : Module(std::move(name)) {}
+  Node(std::string name, bool frozen) : Module(std::move(name)), frozen_(frozen) {}
   std::shared_ptr<Parameter> declare(const std::string& suffix, Shape shape) {
+    auto parameter = declare_adapter(suffix, shape);
+    parameter->info.trainable = !frozen_;
+    return parameter;
+  }
+  /// Trainable in any case.
+  std::shared_ptr<Parameter> declare_adapter(const std::string& suffix, Shape shape) {
     return add_parameter(suffix, shape, Init::constant(0.0F));
   }
   void share(std::shared_ptr<Parameter> parameter) { share_parameter(std::move(parameter)); }
   Node& child(const std::string& name) {
-    children_.push_back(std::make_unique<Node>(name));
+    children_.push_back(std::make_unique<Node>(name, frozen_));
     add_child(*children_.back());
     return *children_.back();
   }
 
  private:
+  bool frozen_;
   std::vector<std::unique_ptr<Node>> children_;
 };
 
@@ -45,29 +52,49 @@ void declare_norm(Node& node, const std::string& name, const ModelShape& shape) 
   }
 }
 
-void declare_matrix(
-    Node& node, const std::string& name, std::int64_t in, std::int64_t out, bool bias) {
+void declare_matrix(Node& node,
+                    const std::string& name,
+                    std::int64_t in,
+                    std::int64_t out,
+                    const ModelShape& shape) {
   node.declare(name + ".weight", Shape{in, out});
-  if (bias) {
+  if (shape.biases) {
     node.declare(name + ".bias", Shape{out});
   }
+  if (shape.lora_rank > 0) {
+    node.declare_adapter(name + ".lora_a", Shape{in, shape.lora_rank});
+    node.declare_adapter(name + ".lora_b", Shape{shape.lora_rank, out});
+  }
 }
+
+/// Layers with more parameters are three units, attention and the MLP's two halves, so that less is
+/// gathered at once.
+constexpr std::int64_t kLargestBlock = 4'000'000'000;
 
 void declare_block(Node& block, const ModelShape& shape) {
   const std::int64_t queries = shape.heads * shape.head_size;
   const std::int64_t keys = shape.kv_heads * shape.head_size;
-  declare_norm(block, "norm_1", shape);
-  declare_matrix(block, "attention.qkv", shape.hidden, queries + 2 * keys, shape.biases);
-  declare_matrix(block, "attention.out", queries, shape.hidden, shape.biases);
-  declare_norm(block, "norm_2", shape);
-  declare_matrix(block, "mlp.up", shape.hidden, (shape.gated ? 2 : 1) * shape.ffn, shape.biases);
-  declare_matrix(block, "mlp.down", shape.ffn, shape.hidden, shape.biases);
-  block.set_block();
+  Node& attention = block.child(block.name() + ".attention");
+  declare_norm(attention, "norm", shape);
+  declare_matrix(attention, "qkv", shape.hidden, queries + 2 * keys, shape);
+  declare_matrix(attention, "out", queries, shape.hidden, shape);
+  Node& up = block.child(block.name() + ".mlp_up");
+  declare_norm(up, "norm", shape);
+  declare_matrix(up, "matrix", shape.hidden, (shape.gated ? 2 : 1) * shape.ffn, shape);
+  Node& down = block.child(block.name() + ".mlp_down");
+  declare_matrix(down, "matrix", shape.ffn, shape.hidden, shape);
+  if (shape.layer_params() > kLargestBlock) {
+    attention.set_block();
+    up.set_block();
+    down.set_block();
+  } else {
+    block.set_block();
+  }
 }
 
 /// The module tree that a model of this shape has, in the order in which nn::Gpt declares it.
 std::unique_ptr<Module> make_tree(const ModelShape& shape) {
-  auto root = std::make_unique<Node>("model");
+  auto root = std::make_unique<Node>("model", shape.lora_rank > 0);
   Node& embedding = root->child("embedding");
   const auto table = embedding.declare("tokens", Shape{shape.vocabulary, shape.hidden});
   if (shape.positions > 0) {

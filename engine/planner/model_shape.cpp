@@ -267,6 +267,14 @@ std::int64_t ModelShape::layer_params() const {
   return matrices + vectors;
 }
 
+std::int64_t ModelShape::adapter_params() const {
+  const std::int64_t queries = heads * head_size;
+  const std::int64_t keys = kv_heads * head_size;
+  const std::int64_t sides = (hidden + queries + 2 * keys) + (queries + hidden) +
+                             (hidden + (gated ? 2 : 1) * ffn) + (ffn + hidden);
+  return layers * lora_rank * sides;
+}
+
 std::int64_t ModelShape::params() const {
   return layers * layer_params() + hidden * (vocabulary * (tied ? 1 : 2) + positions) +
          hidden * (biases ? 2 : 1);
@@ -282,6 +290,11 @@ void check_shape(const ModelShape& shape) {
     throw InputError(fmt::format("{:.2g} parameters", rough),
                      "--model " + shape.name,
                      fmt::format("give a model of at most {:g}", kLargestModel));
+  }
+  if (shape.lora_rank < 0 || shape.lora_rank > shape.hidden) {
+    throw InputError(fmt::format("adapters of rank {}", shape.lora_rank),
+                     "--lora",
+                     fmt::format("give 1 to {}", shape.hidden));
   }
   if (shape.kv_heads > shape.heads || shape.heads % shape.kv_heads != 0) {
     throw InputError(fmt::format("{} kv_heads with {} heads", shape.kv_heads, shape.heads),

@@ -30,7 +30,8 @@ double sample_flops(const ModelShape& shape, double attended, bool recompute) {
   const double layers =
       2.0 * real(shape.layers * shape.layer_params()) +
       4.0 * attended * tokens * real(shape.layers * shape.heads * shape.head_size);
-  return tokens * (3.0 * head + (recompute ? 4.0 : 3.0) * layers);
+  const double passes = shape.lora_rank > 0 ? 2.0 : 3.0;  // frozen weights need no gradient
+  return tokens * (passes * head + (recompute ? passes + 1.0 : passes) * layers);
 }
 
 constexpr double kCausal = 0.5;  ///< of the attention matrix
@@ -58,30 +59,33 @@ struct Times {
   const Setup& setup;
   double batch;
   double params;
+  double trainable;
 };
 
 /// Offload: gradients leave during backward, parameters return after the update, and what lives on
 /// NVMe is read and written meanwhile.
 void time_offload(const Times& in, double backward, Seconds& seconds) {
-  const double own = in.params / real(in.cluster.gpus());
-  const double node = in.params / real(in.cluster.nodes);
+  const double own = in.trainable / real(in.cluster.gpus());
+  const double node = in.trainable / real(in.cluster.nodes);
+  const double whole = in.params / real(in.cluster.gpus());
   const double rounds = real(in.setup.accumulation);
   const double host = in.cluster.gpu.host_bytes_s;
   if (in.setup.offload_optimizer == Offload::kNone) {
     seconds.update =
-        kUpdateBytes * (in.setup.stage == 0 ? in.params : own) / in.cluster.gpu.hbm_bytes_s;
+        kUpdateBytes * (in.setup.stage == 0 ? in.trainable : own) / in.cluster.gpu.hbm_bytes_s;
     return;
   }
   const double out = 2.0 * own * rounds / host;
   const bool params_on_device = in.setup.offload_param == Offload::kNone;
   const double back = params_on_device ? 2.0 * own / host : 0.0;
   // Parameters that live elsewhere come in for each pass, beside the computation.
-  const double gathers = params_on_device ? 0.0 : 4.0 * own * rounds / host;
+  const double gathers = params_on_device ? 0.0 : 4.0 * whole * rounds / host;
   seconds.copies = out + back + gathers;
-  seconds.copies_exposed =
-      back +
-      std::max(0.0, out + gathers - kOverlap * (params_on_device ? backward : seconds.compute));
   seconds.update = kCpuAdamSeconds * node;
+  // Updated tiles return while later ones are in the update.
+  seconds.copies_exposed =
+      std::max(0.0, back - seconds.update) +
+      std::max(0.0, out + gathers - kOverlap * (params_on_device ? backward : seconds.compute));
   double disk_update = 0;  // bytes during the update
   double disk_passes = 0;  // bytes during forward and backward
   if (in.setup.offload_optimizer == Offload::kNvme) {
@@ -103,16 +107,20 @@ void time_offload(const Times& in, double backward, Seconds& seconds) {
 void time_data_parallel(const Times& in, Seconds& seconds) {
   const std::int64_t ranks = in.cluster.gpus();
   const Setup& setup = in.setup;
-  seconds.compute = in.batch / real(ranks) * sample_flops(in.shape, kCausal, setup.recompute) /
-                    reached_flops(in.cluster.gpu.zero_flops, in.workload);
+  seconds.compute =
+      in.batch / real(ranks) * sample_flops(in.shape, kCausal, setup.recompute) /
+      reached_flops(setup.stage == 0 ? in.cluster.gpu.plain_flops : in.cluster.gpu.zero_flops,
+                    in.workload);
   const double backward = seconds.compute * (setup.recompute ? 3.0 / 4.0 : 2.0 / 3.0);
-  const double whole = in.params * static_cast<double>(dtype_size(in.workload.precision));
+  const auto width = static_cast<double>(dtype_size(in.workload.precision));
   const double rounds = real(setup.accumulation);
   // Stages 0 and 1 reduce once a step, 2 and 3 each micro-batch (docs/ARCHITECTURE.md).
-  const double volume = setup.stage <= 1 ? 2.0 : setup.stage == 2 ? rounds + 1.0 : 3.0 * rounds;
-  seconds.communication = ring(volume * whole, ranks, rank_bytes_s(in.cluster, true));
-  seconds.communication_exposed = std::max(
-      0.0, seconds.communication - (setup.stage == 3 ? seconds.compute : kOverlap * backward));
+  const double elems = setup.stage <= 1   ? 2.0 * in.trainable
+                       : setup.stage == 2 ? (rounds + 1.0) * in.trainable
+                                          : rounds * (2.0 * in.params + in.trainable);
+  seconds.communication = ring(elems * width, ranks, rank_bytes_s(in.cluster, true));
+  const double hides = setup.lean ? 0.0 : setup.stage == 3 ? seconds.compute : kOverlap * backward;
+  seconds.communication_exposed = std::max(0.0, seconds.communication - hides);
   time_offload(in, backward, seconds);
 }
 
@@ -159,7 +167,13 @@ Estimate Evaluator::evaluate(const Setup& setup, const std::optional<config::Con
   estimate.setup = setup;
   count_states(estimate, base);
   const double samples = real(setup.micro_batch * setup.accumulation * setup.data);
-  const Times times{shape_, cluster_, workload_, setup, samples, real(shape_.params())};
+  const Times times{shape_,
+                    cluster_,
+                    workload_,
+                    setup,
+                    samples,
+                    real(shape_.params()),
+                    real(shape_.trainable_params())};
   if (setup.model_parallel()) {
     time_model_parallel(times, estimate.seconds);
   } else {

@@ -124,6 +124,7 @@ const std::map<std::string, Names>& allowed() {
       {"offload", {"core", "accel"}},
       {"nn", {"core", "accel"}},
       {"engine", {"core", "config", "accel", "comm", "offload"}},
+      {"planner", {"core", "config", "engine"}},
   };
   return kAllowed;
 }

@@ -23,8 +23,10 @@ double gigabytes(const ModelShape& shape, double params, int stage, std::int64_t
   Setup setup;
   setup.stage = stage;
   setup.data = ranks;
-  return state_bytes(evaluator.evaluate(setup)) / static_cast<double>(shape.params()) * params /
-         1e9;
+  config::Config config = config_of(setup, shape, workload);
+  config.zero_optimization.stage3_param_persistence_threshold = 0;  // the paper cuts all
+  return state_bytes(evaluator.evaluate(setup, config)) / static_cast<double>(shape.params()) *
+         params / 1e9;
 }
 
 }  // namespace

@@ -28,8 +28,17 @@ struct ModelShape {
   bool gated = false;          ///< MLP with a gate: three matrices instead of two
   bool tied = true;            ///< the head uses the embedding's weights
   bool biases = true;          ///< projections and norms have biases
+  /// Above 0: weights are frozen and each matrix of a layer has an adapter of this rank (LoRA: Hu
+  /// et al. 2021).
+  std::int64_t lora_rank = 0;
 
+  /// Without adapters.
   [[nodiscard]] std::int64_t layer_params() const;
+  [[nodiscard]] std::int64_t adapter_params() const;  ///< of all layers
+  [[nodiscard]] std::int64_t trainable_params() const {
+    return lora_rank > 0 ? adapter_params() : params();
+  }
+  /// Without adapters.
   [[nodiscard]] std::int64_t params() const;
 };
 
@@ -45,7 +54,8 @@ struct Gpu {
   std::string name;
   double memory_bytes = 0;           ///< usable by the process
   double peak_flops = 0;             ///< dense 16-bit FLOPs/s
-  double zero_flops = 0;             ///< reached under ZeRO and DDP
+  double plain_flops = 0;            ///< reached under DDP
+  double zero_flops = 0;             ///< reached under ZeRO
   double parallel_flops = 0;         ///< reached under tensor parallelism by wide models
   double narrow_parallel_flops = 0;  ///< the same, hidden < kWideHidden
   double hbm_bytes_s = 0;
@@ -94,6 +104,8 @@ struct Setup {
   Offload offload_optimizer = Offload::kNone;
   Offload offload_param = Offload::kNone;
   bool recompute = false;
+  bool lean =
+      false;  ///< one unit at a time: no prefetch, no overlap (stage 3, where nothing else fits)
   std::int64_t tensor = 1;
   std::int64_t pipeline = 1;
   std::int64_t virtual_stages = 1;
