@@ -98,12 +98,14 @@ std::int64_t kept(const Flat& flat, const Placement& placement) {
   return placement.partitioned ? flat.slice_elems : flat.padded_elems;
 }
 
-/// The longest run of initial values: of one parameter, as far as a rank holds it.
+/// The longest run of initial values: of one parameter, as far as any rank holds it.
 std::int64_t plan_fill(const StatePlan& plan) {
   std::int64_t elems = 1;
   for (const Flat& flat : plan.flats) {
+    const std::int64_t held = kept(flat, flat.parameters);
     for (const FlatParam& param : flat.params) {
-      elems = std::max(elems, std::min(param.elems, kept(flat, flat.parameters)));
+      const std::int64_t first = std::min(param.elems, held - param.offset % held);
+      elems = std::max({elems, first, std::min(param.elems - first, held)});
     }
   }
   return std::min(elems, kFillElems);

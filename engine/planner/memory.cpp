@@ -3,6 +3,7 @@
 #include <zero/engine/planner.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -259,25 +260,46 @@ Evaluator::Evaluator(ModelShape shape, Cluster cluster, Workload workload)
 
 Evaluator::~Evaluator() = default;
 
-void Evaluator::count_states(Estimate& estimate, const std::optional<config::Config>& base) const {
+const StatePlan& Evaluator::plan_of(const Setup& setup) const {
+  // Neither batch nor recomputation changes where states live, nor does nvme here.
+  const std::array key = {setup.stage,
+                          static_cast<int>(setup.offload_optimizer != Offload::kNone),
+                          static_cast<int>(setup.offload_param != Offload::kNone),
+                          static_cast<int>(setup.lean)};
+  auto there = plans_.find(key);
+  if (there == plans_.end()) {
+    there = plans_
+                .emplace(key,
+                         zero::make_plan(*model_,
+                                         config_of(setup, shape_, workload_),
+                                         {},
+                                         static_cast<int>(cluster_.gpus())))
+                .first;
+  }
+  return there->second;
+}
+
+void Evaluator::count_states(Estimate& estimate, const config::Config* base) const {
   const Setup& setup = estimate.setup;
   if (setup.model_parallel()) {
     count_model_parallel(shape_, workload_, estimate);
   } else {
-    ActivationProfile profile;
-    profile.activation_bytes =
-        std::llround(activation_bytes(shape_, setup.micro_batch, setup.recompute, workload_));
-    const config::Config config = base ? *base : config_of(setup, shape_, workload_);
-    if (config.activation_checkpointing.cpu_checkpointing) {
-      profile.stashed_bytes = shape_.layers * setup.micro_batch * shape_.sequence * shape_.hidden *
-                              static_cast<std::int64_t>(dtype_size(workload_.precision));
-      profile.activation_bytes -= profile.stashed_bytes;
-    }
-    const StatePlan plan =
-        zero::make_plan(*model_, config, profile, static_cast<int>(cluster_.gpus()));
+    const StatePlan& plan =
+        base == nullptr ? plan_of(setup)
+                        : zero::make_plan(*model_, *base, {}, static_cast<int>(cluster_.gpus()));
     estimate.device = plan.bytes;
     estimate.host = plan.host_bytes;
     move_to_nvme(plan, setup, estimate);
+    std::int64_t& activations = in(estimate.device, Category::kActivations);
+    activations =
+        std::llround(activation_bytes(shape_, setup.micro_batch, setup.recompute, workload_));
+    if (base != nullptr && base->activation_checkpointing.cpu_checkpointing) {
+      const std::int64_t inputs = shape_.layers * setup.micro_batch * shape_.sequence *
+                                  shape_.hidden *
+                                  static_cast<std::int64_t>(dtype_size(workload_.precision));
+      in(estimate.host, Category::kActivations) += inputs;
+      activations -= inputs;
+    }
     for (std::int64_t& bytes : estimate.host) {
       bytes *= cluster_.gpus_per_node;
     }

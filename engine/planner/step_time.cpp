@@ -165,7 +165,7 @@ std::int64_t Evaluator::batch() const {
 Estimate Evaluator::evaluate(const Setup& setup, const std::optional<config::Config>& base) const {
   Estimate estimate;
   estimate.setup = setup;
-  count_states(estimate, base);
+  count_states(estimate, base ? &*base : nullptr);
   const double samples = real(setup.micro_batch * setup.accumulation * setup.data);
   const Times times{shape_,
                     cluster_,

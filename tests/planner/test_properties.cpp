@@ -81,8 +81,12 @@ TEST_CASE("memory of a rank never grows with the number of ranks", "[planner]") 
         const Evaluator evaluator(parse_model(model), cluster_of("h100", ranks, 1), workload);
         const double bytes = evaluator.evaluate(setup).device_bytes();
         INFO(model << ", stage " << stage << ", " << ranks << " ranks");
-        // From 1 rank to 2 buckets appear; slices are padded to whole blocks of 64 elements.
-        CHECK((ranks <= 2 || bytes <= before * 1.0005));
+        // From 1 rank to 2 buckets appear. Each unit is padded to a whole block of 64 elements a
+        // rank, which whole states of small models feel on thousands of ranks.
+        const double padding =
+            64.0 * 20 * static_cast<double>(3 * evaluator.shape().layers + 3) *
+            (stage == 0 ? static_cast<double>(ranks) : static_cast<double>(ranks) / 4 + 1);
+        CHECK((ranks <= 2 || bytes <= before + padding));
         before = bytes;
       }
     }

@@ -2,8 +2,9 @@
 
 #include <zero/engine/plan.h>
 
+#include <array>
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -175,11 +176,14 @@ class Evaluator {
   [[nodiscard]] std::int64_t batch() const;
 
  private:
-  void count_states(Estimate& estimate, const std::optional<config::Config>& base) const;
+  void count_states(Estimate& estimate, const config::Config* base) const;
+  /// The engine's plan of a set-up, without activations; made once.
+  [[nodiscard]] const StatePlan& plan_of(const Setup& setup) const;
   ModelShape shape_;
   Cluster cluster_;
   Workload workload_;
   std::unique_ptr<Module> model_;
+  mutable std::map<std::array<int, 4>, StatePlan> plans_;
 };
 
 /// The ds_config values of a set-up, as the engine reads them: what plan and file agree on.
