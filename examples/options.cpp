@@ -87,7 +87,9 @@ void add_run_options(CLI::App& app, Options& options, std::string& budget) {
       ->capture_default_str();
   app.add_option("--device", options.device, "where to compute: cpu")->capture_default_str();
   app.add_option("--threads", options.threads, "threads a rank; default: cores ÷ ranks");
-  app.add_option("--memory-budget", budget, "refuse what needs more a rank, such as 24GiB")
+  app.add_option("--memory-budget",
+                 budget,
+                 "stay below this a rank, such as 24GiB: raises the stage, recomputes, or refuses")
       ->type_name("SIZE");
 }
 

@@ -1,4 +1,5 @@
 #include "engine/runtime/checkpoint_saver.h"
+#include "engine/runtime/memory_budget.h"
 
 #include <fmt/format.h>
 
@@ -99,21 +100,23 @@ std::unique_ptr<Engine> initialize(const InitializeOptions& options) {
   load.world = world.group.size();
   config::Config config = config::load(options.config, load);
   std::vector<optim::Hyper> groups = assign_groups(options.model, options.groups, config.optimizer);
-  StatePlan plan =
-      plan_training(options.model, config, world.group.size(), world.device, options.plan);
+  FittingPlan fitting = plan_within_budget(options, config);
+  config = std::move(fitting.config);
+  StatePlan plan = std::move(fitting.plan);
+  if (!fitting.changes.empty() && world.context.rank == 0) {
+    ZERO_LOG(world.context.log,
+             kWarn,
+             "engine",
+             "memory budget: {}; the plan needs {} of {} bytes a rank",
+             fitting.changes,
+             plan.total_bytes(),
+             options.memory_budget_bytes);
+  }
   if (config.activation_checkpointing.enabled && !plan.recompute && world.context.rank == 0) {
     ZERO_LOG(world.context.log,
              kWarn,
              "engine",
              "activation_checkpointing has no effect: this model keeps its activations");
-  }
-  if (options.memory_budget_bytes > 0 && plan.total_bytes() > options.memory_budget_bytes) {
-    throw ResourceError(
-        fmt::format("the plan needs {} bytes a rank, {} more than the memory budget",
-                    plan.total_bytes(),
-                    plan.total_bytes() - options.memory_budget_bytes),
-        fmt::format("stage {}, {} ranks", plan.stage, plan.ranks),
-        "raise the budget, use a higher stage, more ranks or a smaller micro-batch");
   }
   world.context.ledger.set_budget(options.memory_budget_bytes);
   if (options.trace || config.wall_clock_breakdown || config.comms_logger) {

@@ -25,8 +25,12 @@ void train(const RunSpec& spec, const std::string& config, World& world, RunResu
   if (spec.prepare) {
     spec.prepare(model);
   }
-  const auto engine = initialize(
-      {.world = world, .model = model, .config = config, .plan = spec.plan, .trace = spec.trace});
+  const auto engine = initialize({.world = world,
+                                  .model = model,
+                                  .config = config,
+                                  .memory_budget_bytes = spec.memory_budget_bytes,
+                                  .plan = spec.plan,
+                                  .trace = spec.trace});
   const auto rank = static_cast<std::size_t>(world.group.rank());
   engine->synchronize();
   const comm::Traffic before = engine->traffic();

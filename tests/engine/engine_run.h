@@ -26,6 +26,7 @@ struct RunSpec {
   std::string precision{};  ///< "", "fp16" or "bf16"
   std::string optimizer = R"({"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.01}})";
   PlanOptions plan{};
+  std::int64_t memory_budget_bytes = 0;
   std::optional<comm::NetworkShape> network{};  ///< a network to imitate
   bool trace = false;
   std::function<void(nn::Gpt&)> prepare{};  ///< e.g. freezes parameters, before initialize

@@ -77,6 +77,32 @@ TEST_CASE("faults: a step that is not finite is skipped on all ranks and changes
   }
 }
 
+TEST_CASE("memory budget: chooses what stays below it, with the same bits", "[engine][memory]") {
+  RunSpec spec;
+  spec.ranks = 4;
+  spec.micro_batch = 4;
+  spec.stage = 0;
+  spec.model.hidden = 128;
+  spec.model.inner = 512;
+  spec.model.layers = 6;
+  const RunResult plain = run(spec);
+  std::int64_t before = plain.plan.total_bytes();
+  for (const int percent : {90, 75, 62, 54}) {
+    spec.memory_budget_bytes = plain.plan.total_bytes() * percent / 100 + kBudgetReserveBytes;
+    const RunResult result = run(spec);
+    INFO(percent << " %: stage " << result.plan.stage << ", recompute " << result.plan.recompute);
+    CHECK(result.plan.total_bytes() + kBudgetReserveBytes <= spec.memory_budget_bytes);
+    CHECK(result.plan.total_bytes() <= before);
+    for (const RankMemory& memory : result.memory) {
+      CHECK(memory.device.total_peak_bytes + memory.host.total_peak_bytes <=
+            spec.memory_budget_bytes);
+    }
+    CHECK(same_bits(plain, result));
+    before = result.plan.total_bytes();
+  }
+  CHECK(before < plain.plan.total_bytes() * 54 / 100);
+}
+
 TEST_CASE("faults: a plan beyond the memory budget is refused before training",
           "[engine][errors]") {
   const std::string config = write_temporary("budget.json", ds_config(RunSpec{}));

@@ -47,6 +47,10 @@ struct ParameterGroup {
 using InitialValues =
     std::function<void(const ParamInfo&, std::int64_t begin, std::span<float> values)>;
 
+/// Of a memory budget, what a plan may not use: buffers of checkpoints and exports (8 MiB), and
+/// what libraries keep for themselves.
+inline constexpr std::int64_t kBudgetReserveBytes = std::int64_t{10} << 20;
+
 struct InitializeOptions {
   World& world;
   Trainable& model;
@@ -55,8 +59,11 @@ struct InitializeOptions {
   std::uint64_t seed = 1234;
   InitialValues initial_values{};
   std::vector<ParameterGroup> groups{};
-  std::int64_t memory_budget_bytes = 0;  ///< 0: none
-  int max_skipped_in_a_row = 100;        ///< so many steps that are not finite end the training
+  /// Of device and host together, kBudgetReserveBytes included; 0: none. Where the file's plan
+  /// needs more, a higher stage, one unit at a time or recomputed activations are chosen, in this
+  /// order; a run that takes more ends with ResourceError.
+  std::int64_t memory_budget_bytes = 0;
+  int max_skipped_in_a_row = 100;  ///< so many steps that are not finite end the training
   PlanOptions plan{};
   bool trace = false;  ///< record a timeline for Engine::write_trace()
 };
