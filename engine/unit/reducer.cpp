@@ -37,16 +37,15 @@ Reducer::Reducer(const StatePlan& plan,
     return;
   }
   for (int tile = 0; tile < landing.count; ++tile) {
-    tiles_.push_back({world_.device.allocate(static_cast<std::size_t>(landing.bytes),
-                                             Category::kPinned,
-                                             MemorySpace::kHost),
-                      {}});
+    tiles_.push_back(
+        {world_.device.allocate(
+             static_cast<std::size_t>(landing.bytes), Category::kPinned, MemorySpace::kHost),
+         {}});
   }
   to_host_ = world_.device.make_stream("gradients to host");
   host_sums_ = world_.device.make_stream("gradients on host");
-  host_squares_ = world_.device.allocate((accel::kNormLimbs + 1) * sizeof(std::int64_t),
-                                         Category::kOther,
-                                         MemorySpace::kHost);
+  host_squares_ = world_.device.allocate(
+      (accel::kNormLimbs + 1) * sizeof(std::int64_t), Category::kOther, MemorySpace::kHost);
   world_.device.zero(host_row(), *host_sums_);
 }
 
