@@ -1,3 +1,4 @@
+#include "engine/planner/text.h"
 #include <zero/core/error.h>
 #include <zero/engine/planner.h>
 
@@ -17,8 +18,6 @@ constexpr double kWorthRewriting = 0.25;
 /// What leaving plain data parallelism must save where it fits.
 constexpr double kWorthPartitioning = 0.20;
 constexpr std::int64_t kMostVirtualStages = 4;
-
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 const char* home_name(Offload offload) {
   return offload == Offload::kCpu ? "cpu" : "nvme";

@@ -1,3 +1,4 @@
+#include "engine/planner/text.h"
 #include <zero/core/error.h>
 #include <zero/engine/planner.h>
 
@@ -13,7 +14,6 @@
 namespace zero::planner {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kGB = 1e9;
 constexpr double kTera = 1e12;
 
@@ -94,22 +94,16 @@ Gpu by_hand(const std::string& text) {
                                                      {"link", &Gpu::node_bytes_s},
                                                      {"host", &Gpu::host_bytes_s},
                                                      {"inter", &Gpu::inter_bytes_s}};
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
-    const std::size_t equals = std::min(item.find('='), item.size());
-    const std::string key = item.substr(0, equals);
-    const std::string value = equals < item.size() ? item.substr(equals + 1) : "";
+  for (const auto& [key, value] : key_values(text)) {
     if (key == "flops") {
       gpu.peak_flops = parse_flops(value, where);
     } else if (const auto known = keys.find(key); known != keys.end()) {
       gpu.*(known->second) = parse_bytes(value, where);
     } else {
-      throw InputError(fmt::format("\"{}\"", item),
+      throw InputError(fmt::format("\"{}\"", key),
                        where,
                        "write memory=80GB,flops=312T[,hbm,link,host,inter=BANDWIDTH]");
     }
-    begin = end + 1;
   }
   if (gpu.memory_bytes <= 0 || gpu.peak_flops <= 0) {
     throw InputError("memory or flops is missing", where, "write memory=80GB,flops=312T");

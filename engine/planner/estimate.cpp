@@ -1,3 +1,4 @@
+#include "engine/planner/text.h"
 #include <zero/engine/planner.h>
 
 #include <fmt/format.h>
@@ -7,7 +8,6 @@
 namespace zero::planner {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 /// DeepSpeed's allowance for buffers in host memory.
 constexpr double kHostFactor = 1.5;
 

@@ -1,3 +1,4 @@
+#include "engine/planner/text.h"
 #include <zero/config/report.h>
 #include <zero/core/error.h>
 #include <zero/engine/planner.h>
@@ -181,12 +182,7 @@ ModelShape shape_of_list(const std::string& text) {
       {"positions", &ModelShape::positions}};
   const std::map<std::string, bool ModelShape::*> flags = {
       {"gated", &ModelShape::gated}, {"tied", &ModelShape::tied}, {"biases", &ModelShape::biases}};
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
-    const std::size_t equals = std::min(item.find('='), item.size());
-    const std::string key = item.substr(0, equals);
-    const std::string value = equals < item.size() ? item.substr(equals + 1) : "";
+  for (const auto& [key, value] : key_values(text)) {
     if (const auto known = keys.find(key); known != keys.end()) {
       shape.*(known->second) = parse_size(key, value, where);
     } else if (const auto flag = flags.find(key);
@@ -194,12 +190,11 @@ ModelShape shape_of_list(const std::string& text) {
       shape.*(flag->second) = value == "1";
     } else {
       throw InputError(
-          fmt::format("\"{}\"", item),
+          fmt::format("\"{}\"", key),
           where,
           "write layers=N,hidden=N[,heads,kv_heads,head_size,ffn,seq,vocab,positions=N]"
           "[,gated,tied,biases=0|1]");
     }
-    begin = end + 1;
   }
   if (shape.layers == 0 || shape.hidden == 0) {
     throw InputError("layers or hidden is missing", where, "give both");

@@ -1,3 +1,4 @@
+#include "engine/planner/text.h"
 #include <zero/engine/planner.h>
 
 #include <fmt/format.h>
@@ -9,7 +10,6 @@
 namespace zero::planner {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kBarLeft = 270;
 constexpr double kBarWidth = 560;
 constexpr double kRow = 20;

@@ -1,3 +1,4 @@
+#include "engine/planner/text.h"
 #include <zero/core/error.h>
 #include <zero/engine/planner.h>
 
@@ -13,7 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kTera = 1e12;
 
 const char* home_name(Offload offload) {
