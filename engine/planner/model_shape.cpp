@@ -129,6 +129,22 @@ std::int64_t nearest_multiple(double value, std::int64_t of) {
   return std::max<std::int64_t>(of, std::llround(value / static_cast<double>(of)) * of);
 }
 
+/// The published GPT shape that has so many parameters, within 1.5 %.
+std::optional<ModelShape> published_gpt(double params) {
+  constexpr double kNear = 0.015;
+  std::optional<ModelShape> nearest;
+  double off = kNear;
+  for (const Known& known : kKnown) {
+    const ModelShape shape = *find_known(known.name);
+    const double error = std::abs(static_cast<double>(shape.params()) / params - 1.0);
+    if (!shape.gated && error < off) {
+      nearest = shape;
+      off = error;
+    }
+  }
+  return nearest;
+}
+
 /// A GPT shape of about so many parameters: width ÷ depth as published models have it (Narayanan et
 /// al. 2021, table 1: 96 at 1.7 billion to 200 at a trillion).
 ModelShape shape_of_count(const std::string& text, double params) {
@@ -139,17 +155,26 @@ ModelShape shape_of_count(const std::string& text, double params) {
                      "--model",
                      fmt::format("give a number from {:g} to {:g}", kSmallest, kLargestModel));
   }
+  if (auto known = published_gpt(params)) {
+    known->name = text;
+    return *known;
+  }
+  constexpr double kLarge = 1e10;  // from here tensors and pipelines are cut: sizes that divide
   const double ratio = std::clamp(96.0 + 35.0 * std::log10(params / 1.7e9), 48.0, 400.0);
   ModelShape shape;
   shape.name = text;
-  shape.hidden = nearest_multiple(std::cbrt(params * ratio / 12.0), params < 1e9 ? 64 : kHeadSize);
+  constexpr std::int64_t kLargeStep = 1024;
+  shape.hidden = nearest_multiple(std::cbrt(params * ratio / 12.0),
+                                  params < 1e9      ? 64
+                                  : params < kLarge ? kHeadSize
+                                                    : kLargeStep);
   shape.vocabulary = params < 3e7 ? 256 : 50257;
   shape.sequence = 2048;
   shape.positions = 2048;
   const double rest =
       params - static_cast<double>((shape.vocabulary + shape.positions) * shape.hidden);
   const double width = static_cast<double>(shape.hidden);
-  shape.layers = std::max<std::int64_t>(1, std::llround(rest / (12.0 * width * width)));
+  shape.layers = nearest_multiple(rest / (12.0 * width * width), params < kLarge ? 1 : 4);
   shape.heads = std::max<std::int64_t>(1, shape.hidden / (params < 1e9 ? 64 : kHeadSize));
   return complete(shape);
 }

@@ -65,7 +65,9 @@ TEST_CASE("sweep: to 100,000 GPUs and 10 trillion parameters in under a second",
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   WARN("30 plans took " << took.count() << " s");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   CHECK(took.count() < 1.0);
+#endif
 }
 
 TEST_CASE("memory of a rank never grows with the number of ranks", "[planner]") {

@@ -94,6 +94,17 @@ TEST_CASE("published: parameters of well-known models", "[planner]") {
                                      std::pair{"opt-125m", 125'239'296L}}) {
     CHECK(parse_model(name).params() == params);
   }
+  // A number means the published GPT of that size, or a shape that is near it.
+  CHECK(parse_model("175B").layers == 96);
+  CHECK(parse_model("530B").layers == 105);
+  for (const auto& [text, params] : {std::pair{"350M", 350e6},
+                                     std::pair{"7B", 7e9},
+                                     std::pair{"20B", 20e9},
+                                     std::pair{"70B", 70e9},
+                                     std::pair{"10T", 10e12}}) {
+    INFO(text);
+    CHECK(within(static_cast<double>(parse_model(text).params()), params, 0.04));
+  }
   // Qwen 2.5 adds biases to queries, keys and values only.
   CHECK(within(static_cast<double>(parse_model("qwen2.5-7b").params()), 7'615'616'512.0, 1e-3));
 }
